@@ -5,6 +5,7 @@ allocator, and in the backward pass the hand-over to autograd's device thread (o
     python bench/host_cost.py                     # a table of microseconds
     python bench/host_cost.py --package DIR       # trigen from another tree's python/: before and after a change, by one script
     python bench/host_cost.py --profile step      # that case under cProfile
+    python bench/host_cost.py --count             # PyTorch's operations of each case, views and empty memory apart, in place of times
 
 For comparing versions of the package on one machine. Figures of a GPU: bench/torch_ops.py, parts call and step.
 """
@@ -24,7 +25,7 @@ import torch
 from timing import host_us, in_turn
 
 HANDLE = 128
-MODULES = ("launch", "functional", "cuda", "ops")
+MODULES = ("launch", "functional", "cuda", "ops", "scans")
 
 
 class NoPlan:
@@ -36,17 +37,18 @@ class NoPlan:
 def load(package: Path):
     """The functional form of that tree, reading is_cpu where it says is_cuda, and launching nothing."""
     sys.path.insert(0, str(package))
-    launch, functional, cuda, ops = (importlib.import_module(f"trigen.torch.{name}") for name in MODULES)
+    launch, functional, cuda, ops, scans = (importlib.import_module(f"trigen.torch.{name}") for name in MODULES)
     source = Path(functional.__file__).read_text()
     source = (
         source.replace("x.is_cuda or x.is_cpu", "x.is_cpu").replace(".is_cuda", ".is_cpu").replace('"cuda"', '"cpu"')
     )
     exec(compile(source, functional.__file__, "exec"), functional.__dict__)
     ops.kernels_of = lambda x: cuda
+    scans.kernels_of = lambda x: scans._cuda
     nothing = ctypes.CDLL(None).toascii
     nothing.restype, nothing.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     launch._run, launch.plan_of, launch.raw_stream = nothing, lambda text, device: NoPlan, lambda device: 0
-    return functional.triangular_conv1d
+    return functional.triangular_conv1d, scans.scan, importlib.import_module("trigen.torch").StructuredMixer
 
 
 class Floor(torch.autograd.Function):
@@ -63,9 +65,9 @@ class Floor(torch.autograd.Function):
         return torch.empty_like(grad), torch.empty_like(weight), torch.empty(weight.shape[0])
 
 
-def cases(mixer):
+def cases(mixer, scan, structured):
     """{name: call}. Small tensors: only host time shows."""
-    tokens, features = 16, 16
+    tokens, features, heads = 16, 16, 2
     x, dy = (torch.randn(1, tokens, features, dtype=torch.bfloat16) for _ in range(2))
     gate = torch.randn_like(x)
     weight, bias = torch.randn(tokens, tokens, 1), torch.randn(tokens)
@@ -87,6 +89,26 @@ def cases(mixer):
             y = mixer(xg, wg, bg, gate=gg, activation="gelu")
         return torch.autograd.grad(y, (*leaves, gg), dy)
 
+    repeat = structured(tokens, "column", decay="shared")
+    vectors = [torch.rand(heads, tokens, requires_grad=True) for _ in range(5)]
+    clipped = [torch.rand(size, requires_grad=True) for size in ((heads, tokens), (heads, 1), (heads, tokens))]
+
+    def step_of(call, *parameters):
+        def run():
+            with torch.autocast("cpu", torch.bfloat16):
+                y = call(xg)
+            return torch.autograd.grad(y, (xg, *parameters), dy)
+
+        return run
+
+    def column(x):
+        vector, decay, bias = clipped
+        return scan(x, target=vector, decay=decay.clip(0.9, 1), bias=bias)
+
+    def ranged(x):
+        vector, decay, bias = clipped
+        return scan(x, target=vector, decay=decay, decay_range=(0.9, 1), bias=bias)
+
     def harness():
         with torch.autocast("cpu", torch.bfloat16):
             pass
@@ -99,10 +121,37 @@ def cases(mixer):
         "forward, gradients recorded": lambda: mixer(xg, wg, bg),
         "step": step,
         "step, gelu and gate": gated,
+        "step of scan, all vectors": step_of(lambda x: scan(x, *vectors), *vectors),
+        "step of scan, a column repeat with decays that are clipped": step_of(column, *clipped),
+        "step of scan, the same by decay_range": step_of(ranged, *clipped),
+        "step of StructuredMixer, the same of one decay": step_of(repeat, *repeat.parameters()),
         "floor: forward": lambda: Floor.apply(xg, wg, bg),
         "floor: step": lambda: step(Floor.apply),
         "autocast and autograd.grad of a view": harness,
     }
+
+
+NO_KERNELS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "empty empty_like empty_strided new_empty new_empty_strided detach view _unsafe_view reshape _reshape_alias as_strided expand expand_as slice "
+        "select unbind narrow unsqueeze squeeze transpose t permute split chunk to _to_copy resolve_conj resolve_neg result_type item is_nonzero"
+    ).split()
+)
+
+
+def count(call):
+    """(PyTorch's operations in one call, those of them that are kernels on a GPU)."""
+    call()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call()
+    seen = [event for event in profile.events() if event.name.startswith("aten::")]
+
+    def kernels(event):
+        """Of an operation made of others, theirs."""
+        return sum(map(kernels, event.cpu_children)) or event.name not in NO_KERNELS
+
+    return len(seen), sum(kernels(event) for event in seen if event.cpu_parent not in seen)
 
 
 def main():
@@ -111,10 +160,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--calls", type=int, default=4000)
     parser.add_argument("--profile", metavar="CASE", help="print cProfile of one case")
+    parser.add_argument("--count", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    calls = cases(load(options.package))
+    calls = cases(*load(options.package))
+    if options.count:
+        print("operations of PyTorch in all and, of these, kernels on a GPU; trigen's own launches are not counted")
+        for name, call in calls.items():
+            print("  {:4} {:4}  {}".format(*count(call), name))
+        return 0
     if options.profile:
         profile = cProfile.Profile()
         calls[options.profile]()

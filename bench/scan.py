@@ -9,7 +9,7 @@ a line, and at the end a table on stderr.
 Problems are B,T,D,H: batch, tokens, features of one head, heads.
 
 Arms
-    scan             trigen.torch.scan; compiled: torch.compile of the same
+    scan             trigen.torch.scan; compiled: torch.compile of the same; module: trigen.torch.StructuredMixer with the same vectors
     matrix           what public layers do: torch.where makes the T x T matrix of the vectors, torch.matmul multiplies with it, on [B, H*D, T] whatever
                      --layout says; compiled: torch.compile of the same
     dense            trigen.torch.triangular_conv1d with as many full triangular weights as there are heads
@@ -19,7 +19,7 @@ Parts: forward (no derivative), backward (of a graph that is kept), step (both, 
 dy have --dtype under autocast, vectors and weights are float32. us: medians of interleaved rounds, by CUDA events around --calls calls that
 wait for nothing, so host time is in them where the GPU waits for the host; graph_us: CUDA graphs of forward and of
 step, the GPU's time alone (null with the reason in "no_graph" where a capture failed). Inputs rotate through more memory than the L2 holds.
-ratio: the best of the others (not copy) over the better of scan's two, above 1 scan is faster; of_copy: copy's time over it.
+ratio: the best of the others (not copy) over the best of scan's, above 1 scan is faster; of_copy: copy's time over it.
 """
 
 import argparse
@@ -34,7 +34,7 @@ PARTS = ("forward", "backward", "step")
 
 
 def by_scan(x, dy, p, layout):
-    return tt.scan(x, target=p["vector"], decay=p["decay"].clip(0.9, 1), bias=p["bias"], layout=layout)
+    return tt.scan(x, target=p["vector"], decay=p["decay"], decay_range=(0.9, 1), bias=p["bias"], layout=layout)
 
 
 def by_matrix(x, dy, p, layout):
@@ -44,6 +44,10 @@ def by_matrix(x, dy, p, layout):
     powers = p["decay"].clip(0.9, 1)[:, :, None] ** distance
     m = torch.where(distance >= 0, p["vector"][:, None, :] * powers, torch.zeros((), device=x.device))
     return torch.matmul(x, m.to(x.dtype)) + p["bias"][None, :, None, :].to(x.dtype)
+
+
+def by_module(x, dy, p, layout):
+    return p["module"](x)
 
 
 def by_dense(x, dy, p, layout):
@@ -78,6 +82,11 @@ class Problem:
             "weight": torch.randn(self.H, self.T, self.T, 1) / self.T,
         }
         self.p = {name: value.to(device).requires_grad_() for name, value in parameters.items()}
+        decays = "each" if self.H > 1 else "shared"
+        module = tt.StructuredMixer(self.T, heads=self.H, decay=decays, layout=options.layout, device=device)
+        own = (self.p[name].detach() for name in ("vector", "bias", "decay"))
+        module.load_state_dict(dict(zip(("weight", "bias", "decay_value"), own)))
+        self.p.update(module.named_parameters(prefix="module"), module=module)
 
 
 def parts_of(make, sets, p, names, layout, autocast):
@@ -100,6 +109,7 @@ def parts_of(make, sets, p, names, layout, autocast):
         torch.autograd.grad(kept[at], [sets[at][0], *wanted], sets[at][1], retain_graph=True)
 
     def step(at):
+        kept.clear()  # their leaves have another stream than a capture's
         torch.autograd.grad(graph(at), [sets[at][0], *wanted], sets[at][1])
 
     return dict(zip(PARTS, (forward, backward, step)))
@@ -109,9 +119,11 @@ def arms_of(problem, options):
     """{arm: {part: a function of a set's number}}."""
     autocast = (options.device, getattr(torch, options.dtype))
     vectors, dense = ("vector", "decay", "bias"), ("weight", "bias")
+    own = ("module.weight", "module.bias", "module.decay_value")
     given = {
         "scan": (by_scan, problem.activations, vectors),
         "scan, compiled": (by_scan, problem.activations, vectors),
+        "scan, module": (by_module, problem.activations, own),
         "matrix": (by_matrix, problem.headed, vectors),
         "matrix, compiled": (by_matrix, problem.headed, vectors),
         "dense": (by_dense, problem.activations, dense),

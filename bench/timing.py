@@ -91,18 +91,20 @@ class Clock:
 
 
 def capture(run, warm):
-    """(a CUDA graph of run, "") or (None, why there is none)."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
+    """(a CUDA graph of run, "") or (None, why there is none). warm runs before, on the stream of the capture: leaves of autograd remember the
+    stream that they were first used on, for as long as a graph of autograd holds them, and are waited for there."""
+    stream, before = torch.cuda.Stream(), torch.cuda.current_stream()
+    stream.wait_stream(before)
     try:
         with torch.cuda.stream(stream):
             warm()
-        torch.cuda.current_stream().wait_stream(stream)
+        before.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=stream):
             run()
         return graph, ""
     except RuntimeError as error:
+        torch.cuda.set_stream(before)  # a capture that ends in an error leaves its own
         torch.cuda.synchronize()
         return None, str(error).splitlines()[0]
 

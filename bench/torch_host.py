@@ -20,6 +20,8 @@ def host_arms(batch, tokens, features):
     square = wg.detach().squeeze(-1).to(short).requires_grad_()
     square_too = square.detach().clone().requires_grad_()
     mixer = tt.triangular_conv1d
+    vectors = [torch.rand(1, tokens, device=device, requires_grad=True) for _ in range(5)]
+    repeat = tt.StructuredMixer(tokens, decay="shared", device=device)
     seed = torch.zeros(1, 1, device=device)
     seed_in = torch.zeros(1, 1, device=device, requires_grad=True)
     seed_out = seed_in.view(1, 1)
@@ -100,6 +102,8 @@ def host_arms(batch, tokens, features):
         "step, conv1d": (step(lambda x, w, b: F.conv1d(x, w, b), leaves), True),
         "step, trigen, 16-bit weights": (step(mixer, narrow_leaves), True),
         "step, trigen": (step(mixer, leaves), True),
+        "step, scan with all vectors": (step(tt.scan, [xg, *vectors]), True),
+        "step, StructuredMixer": (step(lambda x, *_: repeat(x), [xg, *repeat.parameters()]), True),
     }
 
 

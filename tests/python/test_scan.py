@@ -6,7 +6,8 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 import trigen
 import trigen.torch as tt
-from trigen.torch import cuda, launch, recurrence, scans
+from trigen.torch import cuda, known, launch, recurrence, scans
+from trigen.torch import vectors as vectors_module
 
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
@@ -115,6 +116,73 @@ def test_what_is_left_out_is_one_and_the_rest_broadcasts(name, spelling):
     torch.testing.assert_close(tt.scan(x, **given(v, decay)), want)
 
 
+@pytest.mark.parametrize("name", ["all", "target", "source and target"])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3,), (3, 1), (1, 7), (3, 7)])
+@pytest.mark.parametrize("dtype", [torch.double, torch.float])
+def test_gradients_have_the_vectors_shapes_and_dtypes(name, shape, dtype):
+    """Of vectors of more tokens than x has, beside ones of one head, or one number."""
+    heads, tokens, n = 3, 7, 5
+    torch.manual_seed(0)
+    x, dy = (torch.randn(2, n, heads * 2, dtype=torch.double) for _ in range(2))
+    source = torch.randn(heads, tokens, dtype=torch.double)
+    other = torch.rand(shape, dtype=dtype)
+    columns = (0, 1) if name == "source and target" else (1,) if name == "target" else range(4)
+    given = [None] * 5
+    for at in columns:
+        given[at] = torch.randn((heads, tokens) if at % 2 else other.shape if shape != (3,) else (), dtype=dtype)
+    given[2], given[4] = other, source[:1, 0] if name == "target" else torch.randn(tokens, dtype=dtype)
+    leaves = [None if one is None else one.clone().requires_grad_() for one in given]
+    y = tt.scan(x, *leaves)
+    whole = []
+    for at, one in enumerate(leaves):
+        if one is None:
+            whole.append(torch.ones(heads, n).double())
+        else:
+            one = one.double()
+            one = one.unsqueeze(1) if at == 2 and shape == (3,) else one
+            whole.append(one.expand(heads, tokens)[:, :n])
+    diagonal = whole[3] if leaves[3] is not None else whole[0] * whole[1]
+    want = mixed(x, (*whole[:3], diagonal), whole[4], "btd")
+    torch.testing.assert_close(y, want)
+    leaves = [one for one in leaves if one is not None]
+    for leaf, got, right in zip(leaves, *(torch.autograd.grad(one, leaves, dy) for one in (y, want))):
+        assert got.dtype == leaf.dtype and got.shape == leaf.shape
+        torch.testing.assert_close(got, right)
+
+
+@pytest.mark.parametrize("constant", [1.0, 2.0, 3])
+@pytest.mark.parametrize("decay_range", [(0.9, 1.0), (0.0, 1.0), (-float("inf"), 1), None])
+def test_a_range_and_a_root_are_clip_and_power(decay_range, constant):
+    """Also where a decay is at a bound, which passes its gradient on, and next to one."""
+    if decay_range == (-float("inf"), 1) and constant != 1:
+        with pytest.raises(ValueError, match="the smallest not below 0 where decays are taken to a power"):
+            tt.scan(torch.zeros(1, 2, 1), decay=0.5, decay_range=decay_range, decay_constant=constant)
+        return
+    for dtype in (torch.float, torch.double):
+        one = torch.tensor(1.0, dtype=dtype)
+        low = torch.tensor(0.9, dtype=dtype)
+        beside = [torch.nextafter(bound, to * one) for bound in (low, one) for to in (-2, 2)]
+        raw = torch.stack([low, one, *beside, 0.95 * one, 0.5 * one, 1.5 * one]).unsqueeze(1).requires_grad_()
+        x, dy = (torch.randn(2, 5, 9, dtype=dtype) for _ in range(2))
+        clipped = raw if decay_range is None else raw.clip(*decay_range)
+        want = tt.scan(x, decay=clipped ** (1 / constant))
+        y = tt.scan(x, decay=raw, decay_range=decay_range, decay_constant=constant)
+        torch.testing.assert_close(y, want)
+        (got,), (right,) = (torch.autograd.grad(one, raw, dy) for one in (y, want))
+        torch.testing.assert_close(got, right)
+        assert torch.equal(got == 0, right == 0)
+        state = tt.scan_state(x, decay=raw, decay_range=decay_range, decay_constant=constant)
+        torch.testing.assert_close(state, tt.scan_state(x, decay=clipped ** (1 / constant)))
+        row, _ = tt.scan_step(x[:, 4], 4, state, decay=raw, decay_range=decay_range, decay_constant=constant)
+        torch.testing.assert_close(row, tt.scan_step(x[:, 4], 4, state, decay=clipped ** (1 / constant))[0])
+    inside = torch.tensor([[0.93], [0.95], [0.99]], dtype=torch.double, requires_grad=True)
+    v = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradgradcheck(
+        lambda v, d: tt.scan(x[..., :6], target=v, decay=d, decay_range=decay_range, decay_constant=constant),
+        (v, inside),
+    )
+
+
 def test_clipping_and_powers_have_their_gradients():
     """A decay clipped to [0.9, 1] and to a power, of each head."""
     x, dy, vectors, bias = make(H=4, n=9, D=2, dtype=torch.float64)
@@ -158,9 +226,9 @@ def test_no_matrix_of_all_tokens_is_made():
             return out
 
     n = 4096
-    x, v = torch.randn(1, n, 2), torch.randn(n, requires_grad=True)
+    x, given = torch.randn(1, n, 2), (None, torch.randn(n, requires_grad=True), None, None, None)
     with Watch():
-        recurrence.multiply(scans._stacked(x, {"target": v.reshape(1, -1)}, 1, n)[0], x.reshape(1, 1, n, 2))
+        recurrence.multiply(vectors_module.placed(x, given, "btd").make(given)[0], x.reshape(1, 1, n, 2))
     assert largest <= 4 * n
 
 
@@ -174,6 +242,9 @@ def test_compiled_and_under_autocast():
     def run(x, decay):
         return tt.scan(x, vectors[0], vectors[1], decay.clip(0.9, 1), bias=bias, activation="gelu")
 
+    without = torch.compile(lambda x, decay: tt.scan(x, decay=decay), backend="aot_eager", fullgraph=True)  # no bias
+    (got,), (right,) = (torch.autograd.grad(one, decay, dy) for one in (without(x, decay), tt.scan(x, decay=decay)))
+    torch.testing.assert_close(got, right)
     compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
     for autocast in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -185,7 +256,7 @@ def test_compiled_and_under_autocast():
 
 
 def test_operators_are_what_torch_library_asks_for():
-    x, w = torch.randn(2, 9, 6), torch.randn(3, 4, 9)
+    x, w = torch.randn(2, 9, 6), torch.randn(4, 3, 9)
     bias = torch.randn(3, 9)
     for operator, given in (
         (torch.ops.trigen.scan, (x.requires_grad_(), w.requires_grad_(), bias, x.detach(), None, "btd", "gelu")),
@@ -230,13 +301,18 @@ def test_bad_input_is_refused_in_words():
         r"activation='relu' is not known; allowed: none, gelu, silu": lambda: tt.scan(x, v, activation="relu"),
         r"layout='tbd' is not known": lambda: tt.scan(x, v, layout="tbd"),
         r"gate has shape \[6, 4\]; allowed: x's shape": lambda: tt.scan(x, v, gate=x[0]),
+        r"decay_range=\(1, 0.9\) with decay_constant=1.0; allowed: \(smallest, largest\)": lambda: tt.scan(
+            x, decay=0.9, decay_range=(1, 0.9)
+        ),
+        r"decay_range=0.9 with decay_constant=1.0; allowed": lambda: tt.scan(x, decay=0.9, decay_range=0.9),
+        r"decay_constant=0; allowed: numbers above 0": lambda: tt.scan(x, decay=0.9, decay_constant=0),
         r"bias is 'no'": lambda: tt.scan(x, v, bias="no"),
         r"state is torch.float16 .*; allowed: torch.float32 \[2, 4\]": lambda: tt.scan_step(
             x[:, 0], 0, x[:, 0].half(), v
         ),
         r"t=6; allowed: an integer from 0 to 5": lambda: tt.scan_step(x[:, 0], 6, x[:, 0], v),
         r"allowed: \[batch, features\]": lambda: tt.scan_step(x, 0, x[:, 0], v),
-        r"allowed: \[heads, 4, n\]": lambda: torch.ops.trigen.scan(x, torch.zeros(1, 3, 6)),
+        r"allowed: \[4, heads, n\]": lambda: torch.ops.trigen.scan(x, torch.zeros(1, 3, 6)),
     }
     for message, call in cases.items():
         with pytest.raises(ValueError, match=message):
@@ -279,11 +355,14 @@ def device(emulated, monkeypatch):
     monkeypatch.setattr(launch, "empty", emulated.empty)
     monkeypatch.setattr(launch, "empty_like", lambda tensor: emulated.empty(tensor.shape, tensor.dtype))
     monkeypatch.setattr(launch, "contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
+    monkeypatch.setattr(launch, "stack", lambda parts: emulated.put(torch.stack(parts)))
     monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
     monkeypatch.setattr(launch, "is_capturing", lambda: False)
     launch.launches.clear()
+    scans._calls.clear()
     yield emulated
     launch.launches.clear()
+    scans._calls.clear()
     assert emulated.reports() == "[]"
 
 
@@ -305,7 +384,7 @@ def test_kernels(device, case):
     options = CASES[case]
     layout = options.get("layout", "btd")
     x, dy, vectors, bias = make(**options)
-    w = torch.stack(vectors, 1)
+    w = torch.stack(vectors)
     there = [device.put(one) for one in (x, dy, w, bias, x + 1, x - 1)]
 
     def close(got, want, scale=1.0):
@@ -332,7 +411,7 @@ def test_kernels(device, case):
     close(dx, want_dx)
     close(dw, want_dw, 4)
     close(db, want_db, 4)
-    assert dw[:, 2, 0].count_nonzero() == 0
+    assert dw[2, :, 0].count_nonzero() == 0
     # What a CPU records is what the device was asked, and what its plans say.
     assert seen.counts == plain_ones.counts and len(seen.problems) == 5
     assert sorted(info.problem for info in tt.plans()) == sorted(seen.problems)
@@ -340,7 +419,7 @@ def test_kernels(device, case):
 
 def test_a_second_call_is_a_lookup_and_what_cannot_be_read_is_copied(device):
     x, dy, vectors, bias = make(H=2, n=12, D=8)
-    w = torch.stack(vectors, 1)
+    w = torch.stack(vectors)
     there = [
         device.put(one)
         for one in (x.repeat_interleave(2, -1)[..., ::2], dy.repeat_interleave(2, -1)[..., ::2], w.mT.contiguous().mT)
@@ -356,27 +435,227 @@ def test_a_second_call_is_a_lookup_and_what_cannot_be_read_is_copied(device):
         assert len(tt.plans()) == 2
 
 
-def test_the_derivative_runs_the_kernels(device, monkeypatch):
-    x, dy, vectors, bias = make(H=2, n=12, D=8)
-    w = torch.stack(vectors, 1)
+@pytest.fixture()
+def kernels(device, monkeypatch):
+    """CPU tensors in the device's memory take the way of a GPU's."""
     monkeypatch.setattr(scans, "kernels_of", lambda tensor: scans._cuda)
-    given = [device.put(one).requires_grad_() for one in (x, w, bias, x + 1, x - 1)]
-    twins = [one.detach().clone().requires_grad_() for one in given]
-    y = scans._apply(*given, "btd", "silu", scans._cuda.run)
-    got = torch.autograd.grad(y, given, device.put(dy))
-    assert sorted(info.problem.split(",")[0] for info in tt.plans()) == [
-        "grad_epilogue",
+    return device
+
+
+class Unknown(Exception):
+    """The call is not known."""
+
+
+def refuse_what_is_unknown(monkeypatch):
+    """Neither vectors are looked at nor launches looked up."""
+
+    def refuse(*_, **__):
+        raise Unknown
+
+    for module, name in ((vectors_module, "placed"), (scans, "_launch")):
+        monkeypatch.setattr(module, name, refuse)
+
+
+def on(device, *tensors):
+    return [device.put(one).requires_grad_() for one in tensors]
+
+
+def same(got, want, **tolerance):
+    for one, two in zip(got, want):
+        torch.testing.assert_close(one.clone(), two, **tolerance)
+
+
+NEAR = dict(rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(
+    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+)
+@pytest.mark.parametrize("case", ["vectors", "column", "one head", "residual", "silu and gate"])
+def test_a_step_that_ran_before_looks_nothing_up_and_has_the_numbers_of_plain_torch(kernels, monkeypatch, case):
+    x, dy, vectors, bias = make(H=2, n=12, D=8)
+    raw = torch.tensor([[0.95], [0.8]])
+    tensors = {
+        "vectors": (x, *vectors, bias),
+        "column": (x, vectors[1], raw, bias),
+        "one head": (x, vectors[1][:1], raw[0], bias[0]),
+        "residual": (x, vectors[0], vectors[1], x + 1),
+        "silu and gate": (x, *vectors, bias, x + 1),
+    }[case]
+    call = {
+        "vectors": tt.scan,
+        "column": lambda x, v, d, b: tt.scan(x, target=v, decay=d, bias=b, decay_range=(0.9, 1), decay_constant=2.0),
+        "one head": lambda x, v, d, b: tt.scan(x, target=v, decay=d, bias=b, decay_range=(0.9, 1)),
+        "residual": lambda x, s, t, r: tt.scan(x, s, t, residual=r),
+        "silu and gate": lambda *given: tt.scan(*given[:6], gate=given[6], activation="silu"),
+    }[case]
+
+    def step(leaves, dy):
+        y = call(*leaves)
+        return y, *torch.autograd.grad(y, leaves, dy)
+
+    given, dy_there = on(kernels, *tensors), kernels.put(dy)
+    first = [one.clone() for one in step(given, dy_there)]
+    assert sorted(info.problem.split(",")[0] for info in tt.plans())[-3:] == [
         "scan",
         "scan_grad_input",
         "scan_grad_weight",
     ]
+    if case != "silu and gate":
+        refuse_what_is_unknown(monkeypatch)
+        again = step(given, dy_there)
+        assert all(torch.equal(one, two) for one, two in zip(first, again))
+        with torch.no_grad(), pytest.raises(Unknown):  # another call: nothing to record
+            call(*given)
+    else:  # grad_epilogue is looked up
+        same(step(given, dy_there), first, rtol=0, atol=0)
     monkeypatch.undo()
-    right = torch.autograd.grad(scans._apply(*twins, "btd", "silu", scans._plain.run), twins, dy)
-    for one, two in zip(got, right):
-        torch.testing.assert_close(one.clone(), two, rtol=1e-4, atol=1e-4)
+    scans._calls.clear()  # as CPU tensors both are known by the same
+    same(first, step([one.clone().requires_grad_() for one in tensors], dy), **NEAR)
+
+
+@pytest.mark.skipif(
+    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+)
+def test_what_differs_is_not_known(monkeypatch):
+    """On a CPU, where calls are known as well."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    class Other(torch.Tensor):
+        pass
+
+    scans._calls.clear()
+    x, _, (source, target, decay, _), bias = make(H=2, n=24, D=8)
+    x.requires_grad_()
+
+    def call(x=x, source=source, decay=decay, bias=bias, **options):
+        return tt.scan(x, source, target, decay, bias=bias, **options)
+
+    call()
+    monkeypatch.setattr(vectors_module, "placed", lambda *_: (_ for _ in ()).throw(Unknown))
+    call()
+    for given in (
+        dict(x=x[:1]),
+        dict(x=x[:, :23]),
+        dict(x=x.half()),
+        dict(x=x.detach()),
+        dict(x=torch.randn(2, 24, 32)[..., ::2].requires_grad_()),
+        dict(x=x.as_subclass(Other)),
+        dict(source=source[:1]),
+        dict(source=source.double()),
+        dict(source=source.clone().requires_grad_()),
+        dict(source=source.as_subclass(Other)),
+        dict(source=0.5),
+        dict(decay=decay[:, :1]),
+        dict(decay=None),
+        dict(bias=None),
+        dict(bias=bias[0]),
+        dict(gate=torch.ones_like(x)),
+        dict(residual=torch.ones_like(x)),
+        dict(activation="gelu"),
+        dict(layout="bdt"),
+        dict(decay_range=(0.9, 1.0)),
+        dict(decay_constant=2.0),
+    ):
+        with pytest.raises(Unknown):
+            call(**given)
+    for mode in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), Watch()):
+        with mode, pytest.raises(Unknown):
+            call()
+    with pytest.raises(Unknown):
+        torch.vmap(lambda row: call(x=row))(x.unsqueeze(0))
+    with pytest.raises(Unknown):
+        torch.func.grad(lambda v: call(source=v).sum())(source)
+    call()
+
+
+@pytest.mark.skipif(
+    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+)
+def test_weights_that_change_are_seen_and_forgotten_plans_are_not_run(kernels):
+    x, dy, vectors, bias = make(H=2, n=12, D=8)
+    given, dy = on(kernels, x, *vectors, bias), kernels.put(dy)
+    one = tt.scan(*given).detach().clone()
+    with torch.no_grad():
+        given[2].mul_(2)  # as an optimiser writes
+    given[4].data.mul_(2)  # which counts no version
+    y = tt.scan(*given)
+    twins = [leaf.detach().clone().requires_grad_() for leaf in given]
+    want = scans._differentiable.run(twins[0], torch.stack(twins[1:5]), twins[5], None, None, "btd", "none", False)[0]
+    torch.testing.assert_close(y.detach().clone(), want, **NEAR)
+    assert not torch.equal(y, one)
+    torch.autograd.grad(y, given, dy, retain_graph=True)
+    (call,) = (call for calls in scans._calls.values() for call in calls)
+    assert call.launch is not None and call.backward
+    launch.generation += 1  # as forget_plans does, which destroys them
+    for made in launch.launches.values():
+        made.plan.destroy()
+    launch.launches.clear()
+    same(torch.autograd.grad(y, given, dy), torch.autograd.grad(want, twins, dy), **NEAR)
+    same([tt.scan(*given)], [want], **NEAR)
+
+
+def test_saved_tensors_are_read_once_and_checkpoints_have_the_same_gradients(kernels):
+    x, dy, vectors, bias = make(H=2, n=12, D=8)
+    given, dy = on(kernels, x, *vectors, bias), kernels.put(dy)
+    want = torch.autograd.grad(tt.scan(*given, activation="silu"), given, dy)
+    read = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: (read.append(1), tensor)[1]):
+        y = tt.scan(*given)
+    torch.autograd.grad(y, given, dy)
+    assert len(read) == 7  # x, the five vectors, and what they were put together as
+    y = torch.utils.checkpoint.checkpoint(
+        lambda *leaves: tt.scan(*leaves, activation="silu"), *given, use_reentrant=False
+    )
+    same(torch.autograd.grad(y, given, dy), want, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(
+    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+)
+def test_a_step_is_few_operations(monkeypatch, repository):
+    """PyTorch's kernels in a step that ran before, beside trigen's three, and all that its dispatcher sees. No more than these: each one costs as
+    much host time as a launch of trigen's."""
+    monkeypatch.syspath_prepend(repository / "bench")
+    import host_cost
+
+    class NoPlan:
+        handle, workspace_size = 1, 0
+
+    runs = []
+    monkeypatch.setattr(launch, "plan_of", lambda text, device: NoPlan)
+    monkeypatch.setattr(launch, "_run", lambda *_: runs.append(1) or 0)
+    monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
+    monkeypatch.setattr(scans, "kernels_of", lambda tensor: scans._cuda)
+    x, dy, vectors, bias = make(H=2, n=12, D=8)
+    leaves = [one.requires_grad_() for one in (x, *vectors, bias)]
+    mixer = tt.StructuredMixer(12, "column", decay="shared")
+    both = tt.StructuredMixer(12, "both", decay="each")
+
+    def step_of(call, *parameters):
+        return lambda: torch.autograd.grad(call(x), (x, *parameters), dy)
+
+    # What they are: stack; stack, clip, a sum over tokens, clip's derivative, the target's and the diagonal's gradient added up; that twice, with
+    # unbind's derivative and two gradients of x added up.
+    for call, launches, most in (
+        (step_of(lambda x: tt.scan(x, *leaves[1:]), *leaves[1:]), 3, (19, 1)),
+        (step_of(mixer, *mixer.parameters()), 3, (45, 5)),
+        (step_of(both, *both.parameters()), 6, (111, 14)),
+    ):
+        call()
+        runs.clear()
+        operations, of_pytorch = host_cost.count(call)
+        assert len(runs) == 2 * launches  # count calls it twice
+        assert operations <= most[0] and of_pytorch <= most[1], (operations, of_pytorch)
+    scans._calls.clear()
+    launch.launches.clear()
 
 
 def test_the_launches_are_kept_beside_the_others(device):
     x, _, vectors, _ = make()
-    scans._cuda.run(device.put(x), device.put(torch.stack(vectors, 1)), None, None, None, "btd", "none", False)
+    scans._cuda.run(device.put(x), device.put(torch.stack(vectors)), None, None, None, "btd", "none", False)
     assert cuda._launches is launch.launches and len(launch.launches) == 1

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 import trigen.torch as tt
 from torch import nn
-from trigen.torch import recognise
+from trigen.torch import recognise, scans, vectors
 
 T, E = 12, 5
 
@@ -327,6 +327,76 @@ def test_a_sum_of_both_is_its_parts_whatever_the_heads():
     torch.testing.assert_close(mixer(x), want.flatten(2), rtol=1e-4, atol=1e-4)
     with torch.autocast("cpu", torch.bfloat16):
         assert mixer(x).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(decay="shared", decay_constant=2.0),
+        dict(kind="both", decay="each", heads=2, diagonal="constant"),
+        dict(kind=("row", "column"), heads=2, decay="each", diagonal="vector", bias=False),
+    ],
+)
+def test_compiled_and_by_transforms_as_in_eager_mode(options):
+    torch.manual_seed(5)
+    mixer = tt.StructuredMixer(T, **options)
+    nn.init.uniform_(mixer.decay_value, 0.85, 1.05)
+    names, leaves = zip(*mixer.named_parameters())
+    x = torch.randn(2, T, 8, requires_grad=True)
+    dy = torch.randn(2, T, 8)
+
+    def close(got, want):
+        for one, two in zip(got, want):
+            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
+
+    compiled = torch.compile(mixer, backend="aot_eager", dynamic=True, fullgraph=True)
+    for n in (T, 7, 5):
+        part = x[:, :n].detach().requires_grad_()
+        y, other = mixer(part), compiled(part)
+        close([other], [y])
+        close(*(torch.autograd.grad(one, (part, *leaves), dy[:, :n]) for one in (other, y)))
+
+    def call(parameters, x):
+        return torch.func.functional_call(mixer, dict(zip(names, parameters)), (x,))
+
+    def gradients(parameters, x):
+        return torch.func.grad(lambda *given: (call(*given) * dy).sum(), argnums=(0, 1))(parameters, x)
+
+    want = torch.autograd.grad(mixer(x), (*leaves, x), dy)
+    values, token = tuple(one.detach() for one in leaves), x.detach()
+    by_func, dx = gradients(values, token)
+    close((*by_func, dx), want)
+    doubled = [torch.stack([one, 2 * one]) for one in values]
+    close([torch.vmap(call, in_dims=(0, None))(doubled, token)[1]], [call([2 * one for one in values], token)])
+    both = torch.autograd.grad(mixer(x), (*leaves, x), torch.stack([dy, 2 * dy]), is_grads_batched=True)
+    close([one[1] for one in both], [2 * one for one in want])
+
+    def loss(of):
+        return sum(one.square().sum() for one in of)
+
+    first = torch.autograd.grad(mixer(x), (*leaves, x), dy, create_graph=True)
+    second = torch.autograd.grad(loss(first), leaves[:1])
+    right = torch.func.grad(lambda weight: loss((lambda g: (*g[0], g[1]))(gradients((weight, *values[1:]), token))))
+    torch.testing.assert_close(second[0], right(values[0]), rtol=1e-3, atol=1e-3)
+
+
+def test_constants_are_kept_for_plain_eager_calls_alone(monkeypatch):
+    """What a fake tensor mode, a compiler or a graph's capture makes is not what later calls may read."""
+    mixer, x = tt.StructuredMixer(T, ("row", "column"), heads=2), torch.randn(2, T, 8)
+    want = mixer(x)
+    monkeypatch.setattr(vectors, "_kept", {})
+    scans._calls.clear()
+    with torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert mixer(mode.from_tensor(x)).shape == x.shape
+    torch.compile(mixer, backend="aot_eager")(x)
+    with monkeypatch.context() as patch:
+        patch.setattr(vectors, "_capturing", lambda device: True)
+        assert torch.equal(mixer(x), want) and not vectors._kept
+        assert torch.equal(mixer(x), want) and not vectors._kept
+    with torch.inference_mode():
+        mixer(x)
+    assert len(vectors._kept) == 2 and not any(one.is_inference() for one in vectors._kept.values())
+    assert torch.equal(mixer(x), want)
 
 
 def test_bad_arguments_are_refused_in_words():

@@ -11,6 +11,8 @@ The launch and the derivative are the others' (launch.py, ops.Mixer).
 
 Only the usual calls are learned: contiguous bias and outputs, aligned pointers, no copies, no gate, no residual, no activation whose input
 has to be kept, a kernel for all of it. Any thread may look up; entries are immutable and lists are replaced, never changed.
+
+scan's calls are known by the same check (scans.Call), and their backward passes by the same Backward.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ def works() -> bool:
     global _works
     if _works is None:
         try:
-            with warnings.catch_warnings():
+            usual = torch.autocast("cpu", enabled=False), torch.inference_mode(False)  # whatever the first call is in
+            with warnings.catch_warnings(), usual[0], usual[1]:
                 warnings.simplefilter("ignore")
                 _works = _try_guard()
         except Exception:  # a private interface: whatever it does instead, the usual way remains
@@ -93,34 +96,18 @@ def _try_guard() -> bool:
     return len(passed) >= 5 and not any(passed)
 
 
-class Call:
-    """One combination: what forward launches, and the pairs of launches that its backward passes met. tf32: what the process's switches must
-    allow for float32 of math="default", else None; options hold what they came to."""
+class Backward:
+    """The pairs of launches that the backward passes of one combination met. bias: what grad_bias looks like, or None."""
 
-    __slots__ = (
-        "check",
-        "grad_mode",
-        "autocast",
-        "tf32",
-        "wants",
-        "options",
-        "launch",
-        "bias",
-        "backward",
-        "generation",
-    )
+    __slots__ = ("bias", "backward", "generation")
 
-    def __init__(self, tensors, options, found: launch.Launch, autocast, tf32):
-        self.check, self.grad_mode, self.autocast, self.tf32 = guard(*tensors), _grad_enabled(), autocast, tf32
-        self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
-        self.options, self.launch = options, found.run
-        self.bias = launch.empty_like(tensors[2].detach()) if len(tensors) == 3 else None  # what grad_bias looks like
+    def __init__(self, bias):
+        self.bias = None if bias is None else launch.empty_like(bias.detach())
         self.backward, self.generation = (), launch.generation
 
-    def forward(self, x, bias, x_pointer: int, weight_pointer: int):
-        y = launch.empty_like(x)
-        self.launch(x_pointer, y.data_ptr(), weight_pointer, 0 if bias is None else bias.data_ptr())
-        return y
+    def pair_of(self, grad, x, weight, needs_bias: bool):
+        """The launch.Pair of this backward pass, or something else where it is no usual one."""
+        raise NotImplementedError
 
     def gradients(self, grad, x, weight, needs_bias: bool):
         """(dx, dW, dbias or None), or None where this backward pass is a new one."""
@@ -140,13 +127,35 @@ class Call:
         """Remembers the pair of a backward pass that has just run, when it is a usual one."""
         if (
             self.generation != launch.generation
+            or recording.active is not None
             or len(self.backward) == _VARIANTS
             or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15
         ):
             return
-        pair = cuda.pair_of(grad, x, weight, needs_bias, self.options)
+        pair = self.pair_of(grad, x, weight, needs_bias)
         if type(pair) is launch.Pair:
             self.backward = (*self.backward, (guard(grad, x, weight), needs_bias, pair.run))
+
+
+class Call(Backward):
+    """One combination: what forward launches. tf32: what the process's switches must allow for float32 of math="default", else None; options
+    hold what they came to."""
+
+    __slots__ = ("check", "grad_mode", "autocast", "tf32", "wants", "options", "launch")
+
+    def __init__(self, tensors, options, found: launch.Launch, autocast, tf32):
+        self.check, self.grad_mode, self.autocast, self.tf32 = guard(*tensors), _grad_enabled(), autocast, tf32
+        self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
+        self.options, self.launch = options, found.run
+        super().__init__(tensors[2] if len(tensors) == 3 else None)
+
+    def pair_of(self, grad, x, weight, needs_bias):
+        return cuda.pair_of(grad, x, weight, needs_bias, self.options)
+
+    def forward(self, x, bias, x_pointer: int, weight_pointer: int):
+        y = launch.empty_like(x)
+        self.launch(x_pointer, y.data_ptr(), weight_pointer, 0 if bias is None else bias.data_ptr())
+        return y
 
 
 class Recorded(ops.Mixer):

@@ -20,6 +20,7 @@ from . import problems
 
 # Sources of memory, and questions to a device. Aliased so that tests on the emulated device can replace them.
 empty, empty_like, zeros, contiguous = torch.empty, torch.empty_like, torch.zeros, torch.Tensor.contiguous
+stack = torch.stack
 is_capturing = torch.cuda.is_current_stream_capturing
 raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda device: torch.cuda.current_stream(device).cuda_stream
@@ -132,12 +133,13 @@ class Launch:
 
 
 class Pair:
-    """grad_input and grad_weight of one backward pass, one after the other on one stream, so with one workspace."""
+    """grad_input and grad_weight of one backward pass, one after the other on one stream, so with one workspace. reads_weight: the second one
+    reads W beside its gradient, as scan's does."""
 
-    __slots__ = ("first", "second", "scratch")
+    __slots__ = ("first", "second", "reads_weight", "scratch")
 
-    def __init__(self, first: Launch, second: Launch):
-        self.first, self.second = first, second
+    def __init__(self, first: Launch, second: Launch, reads_weight: bool = False):
+        self.first, self.second, self.reads_weight = first, second, reads_weight
         larger = first if first.workspace >= second.workspace else second
         self.scratch = larger.scratch
 
@@ -147,12 +149,17 @@ class Pair:
         if self.scratch is not None:
             scratch = empty_like(self.scratch)
             workspace = scratch.data_ptr()
-        self.first.run(dx.data_ptr(), grad_pointer, weight.data_ptr(), 0, b"", workspace)
-        if bias is None:
-            self.second.run(x_pointer, grad_pointer, dw.data_ptr(), 0, b"", workspace)
-            return dx, dw, None
-        db = empty_like(bias)
-        self.second.run(x_pointer, grad_pointer, dw.data_ptr(), db.data_ptr(), b"", workspace)
+        weight_pointer, middle = weight.data_ptr(), b""
+        self.first.run(dx.data_ptr(), grad_pointer, weight_pointer, 0, b"", workspace)
+        if self.reads_weight:
+            middle = self.second.with_extras(None, None, dw)
+        else:
+            weight_pointer = dw.data_ptr()
+        db, db_pointer = None, 0
+        if bias is not None:
+            db = empty_like(bias)
+            db_pointer = db.data_ptr()
+        self.second.run(x_pointer, grad_pointer, weight_pointer, db_pointer, middle, workspace)
         return dx, dw, db
 
 

@@ -101,15 +101,11 @@ def _fake_grad_weight(
 
 def direct(x, weight) -> bool:
     """True in plain eager mode: nothing but autograd and autocast is watching."""
-    return (
-        type(x) in _PLAIN_TYPES
-        and type(weight) in _PLAIN_TYPES
-        and _modes() == 0
-        and _functorch() is None
-        and forward_ad._current_level < 0
-        and _tracing() is None
-        and (x.is_cuda or x.is_cpu)
-    )
+    return type(x) in _PLAIN_TYPES and type(weight) in _PLAIN_TYPES and unwatched() and (x.is_cuda or x.is_cpu)
+
+
+def unwatched() -> bool:
+    return _modes() == 0 and _functorch() is None and forward_ad._current_level < 0 and _tracing() is None
 
 
 def recorded(x, weight, bias, gate, residual) -> bool:
@@ -314,19 +310,28 @@ def autocast_tensors(dtype, x, weight, bias, gate, residual):
     ):
         return x, weight, bias, gate, residual  # the usual case
 
-    def cast(tensor, keep):
-        if (
-            tensor is None
-            or not tensor.is_floating_point()
-            or tensor.dtype in (dtype, torch.float64)
-            or tensor.dtype == keep
-        ):
-            return tensor
-        return tensor.to(dtype)
-
+    x, gate, residual = autocast_activations(dtype, x, gate, residual)
     if dtype not in arguments.SHORT_DTYPES or x.dtype == torch.float64:
         return x, weight, bias, gate, residual
-    return cast(x, None), cast(weight, torch.float32), cast(bias, torch.float32), cast(gate, None), cast(residual, None)
+    return x, _cast(weight, dtype, torch.float32), _cast(bias, dtype, torch.float32), gate, residual
+
+
+def autocast_activations(dtype, x, gate, residual):
+    """The rule for those that are like x."""
+    if dtype not in arguments.SHORT_DTYPES or x.dtype == torch.float64:
+        return x, gate, residual
+    return _cast(x, dtype), _cast(gate, dtype), _cast(residual, dtype)
+
+
+def _cast(tensor, dtype, keep=None):
+    if (
+        tensor is None
+        or not tensor.is_floating_point()
+        or tensor.dtype in (dtype, torch.float64)
+        or tensor.dtype == keep
+    ):
+        return tensor
+    return tensor.to(dtype)
 
 
 def _autocast(operator, device_type, key):

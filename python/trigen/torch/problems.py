@@ -113,8 +113,8 @@ def problem_of(call: Call) -> Problem:
             else:
                 pointers |= tensor.data_ptr()
     wstrides, weight_pointer = (sizes.T * sizes.T * sizes.K, sizes.T * sizes.K), 0
-    if call.op.startswith("scan"):  # w [H, 4, n], contiguous
-        wstrides, weight_pointer = (4 * sizes.n, sizes.n), call.weight.data_ptr()
+    if call.op.startswith("scan"):  # w [4, H, n], contiguous
+        wstrides, weight_pointer = (sizes.n, sizes.H * sizes.n), call.weight.data_ptr()
     elif call.weight is not None:
         own = weight_strides(call.weight)
         if own is None:

@@ -1,6 +1,6 @@
 """Products with a W that is four vectors, in plain torch: the CPU implementation of scans.py, the fallback, and what is differentiated twice.
 
-w [H, 4, n]: source, target, decay and diagonal of each head. x, dy: [B, H, n, D], float32 or float64. Rows are recurrences, put together
+w [4, H, n]: source, target, decay and diagonal of each head. x, dy: [B, H, n, D], float32 or float64. Rows are recurrences, put together
 from windows of 1, 2, 4 ... tokens: work of B n D log n, nothing of n x n elements. No decay is divided by, so zeros are as good as others.
 """
 
@@ -36,7 +36,7 @@ def _behind(decay: torch.Tensor) -> torch.Tensor:
 
 def _gains(w: torch.Tensor, dtype: torch.dtype):
     """source, target, decay and diagonal; the first token's decay, which does not count, is 0."""
-    source, target, decay, diagonal = w.to(dtype).unbind(1)
+    source, target, decay, diagonal = w.to(dtype).unbind()
     return source, target, torch.nn.functional.pad(decay[:, 1:], (1, 0)), diagonal
 
 
@@ -65,7 +65,7 @@ def multiply_transposed(w: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 
 def vector_gradients(w: torch.Tensor, x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """The derivatives of the sum of dy * (W x) by w, [H, 4, n]; that by the first token's decay is 0."""
+    """The derivatives of the sum of dy * (W x) by w, [4, H, n]; that by the first token's decay is 0."""
     source, target, decay, _ = _gains(w, x.dtype)
     found = _before(states(decay, source.unsqueeze(-1) * x))
     behind = _states_behind(target, decay, dy)
@@ -75,7 +75,7 @@ def vector_gradients(w: torch.Tensor, x: torch.Tensor, dy: torch.Tensor) -> torc
         behind * found,
         x * dy,
     )
-    return torch.stack([part.sum((0, 3)) for part in parts], 1)
+    return torch.stack([part.sum((0, 3)) for part in parts])
 
 
 def last_state(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -110,7 +110,7 @@ def grad_input(grad, w, sizes: Sizes, layout: str):
 
 @plain._without_autocast
 def grad_weight(grad, x, w, bias: bool, sizes: Sizes, layout: str):
-    """(dw [H, 4, n], dbias [H, n] or empty), of w's dtype."""
+    """(dw [4, H, n], dbias [H, n] or empty), of w's dtype."""
     dy = plain.heads_first(grad, sizes, layout)
     dw = vector_gradients(w, plain.heads_first(x, sizes, layout), dy).to(w.dtype)
     return dw, dy.sum((0, 3)).to(w.dtype) if bias else dw.new_empty(0)

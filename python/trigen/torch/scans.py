@@ -5,26 +5,30 @@ with one state in place of a cache of tokens.
     scan_grad_input(grad, w, layout)                             -> dx           dx = W^T grad
     scan_grad_weight(grad, x, w, bias, layout)                   -> (dw, dbias)  dbias is empty unless asked for
 
-The operators take the vectors as one tensor w [H, 4, n] (source, target, decay, diagonal; float32, or x's dtype), bias [H, n] of w's dtype.
-The functional form makes it of what it is given by differentiable torch, so that broadcasting, clipping and powers have their gradients.
-The derivative is Scan's; derivatives of it are made in plain torch (recurrence.py).
+The operators take the vectors as one tensor w [4, H, n] (source, target, decay, diagonal; float32, or x's dtype), bias [H, n] (of one
+head [n] as well) of w's dtype.
+The functional form makes it of what it is given (vectors.py): in plain eager mode inside the derivative, Scan, else ahead of the operator, by
+differentiable torch. Derivatives of the derivative are made in plain torch (recurrence.py).
+
+A combination of shapes, strides, dtypes and modes that ran before in plain eager mode is recognised by one check in C, as known.py's; what its
+vectors and launches are is in its Call.
 """
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Dict, Optional, Tuple, Union
+from typing import Dict, Optional, Tuple
 
 import torch
+from torch.autograd import forward_ad
 
-from .. import errors, recording
+from .. import recording
 from ..options import Activation, Layout
-from . import arguments, cuda, launch, ops, plain, problems, recurrence, transforms
+from . import arguments, cuda, known, launch, ops, plain, problems, recurrence, transforms, vectors
 from .arguments import Sizes
+from .vectors import Vector
 
-Vector = Union[torch.Tensor, float, None]
-
-_NAMES = ("source", "target", "decay", "diagonal")
+_compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
 
 
 def scan(
@@ -39,6 +43,8 @@ def scan(
     residual: Optional[torch.Tensor] = None,
     layout: Layout = "btd",
     activation: Optional[Activation] = None,
+    decay_range: Optional[Tuple[float, float]] = None,
+    decay_constant: float = 1.0,
 ) -> torch.Tensor:
     """y[b,h,t,d] = act(bias[h,t] + sum over s <= t of W[h,t,s] x[b,h,s,d]) * gate + residual, for a W that is vectors:
 
@@ -47,6 +53,8 @@ def scan(
     x          [B, n, H*D] (layout "btd") or [B, H*D, n] ("bdt"), n <= T: a prefix uses the vectors' first n elements
     source, target, decay, diagonal   [T], [H, T], or what broadcasts to that: a number, [H, 1]; decay also [H], beside others that have H
                rows. Left out, the first three are ones and diagonal is source * target. decay[0] does not count
+    decay_range, decay_constant   the decay is clip(decay, *decay_range) ** (1 / decay_constant): what torch.clip and ** ahead of the call
+               compute, with their derivatives, in fewer operations and in the recurrence's dtype
     bias       [T] or [H, T]
     gate, residual   like x
     activation None, "gelu" (exact) or "silu"
@@ -59,110 +67,55 @@ def scan(
     Errors: ValueError, TypeError (arguments); trigen.TrigenError (libtrigen). Runs on the current stream of x's device and does not
     synchronise.
     """
+    given = source, target, decay, diagonal, bias
+    key = None
+    if not _compiling():
+        tensors = x, *given, gate, residual
+        present = [one for one in tensors if one is not None]
+        try:
+            key = (x.shape, layout, activation, decay_range, decay_constant, *[one is None for one in tensors])
+            calls = _calls.get(key, ())
+        except (TypeError, AttributeError):  # no tensor, or an option that is no option: refused by name below
+            key, calls = None, ()
+        for call in calls:
+            if call.check(*present) and call.is_of_now():
+                return call(tensors)
     arguments.check_tensor(x, "x")
     name = activation or "none"
     if layout not in arguments.LAYOUTS:
         arguments.check_options(0, layout, "lower", name, "default", 1)
-    w, bias = _operands(x, layout, source, target, decay, diagonal, bias)
-    device = "cuda" if x.is_cuda else "cpu"
+    before = tensors = x, *given, gate, residual
+    given = vectors.tensors_of(x, given)
+    device, autocast = "cuda" if x.is_cuda else "cpu", None
     if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        x, w, bias, gate, residual = ops.autocast_tensors(dtype, x, w, bias, gate, residual)
-    tensors = x, w, bias, gate, residual
-    if torch.compiler.is_compiling():
-        return _scan(*tensors, layout, name)[0]
-    if transforms.wanted():
-        return _differentiable.run(*tensors, layout, name, False)[0]
-    if not ops.direct(x, w):
-        return _scan(*tensors, layout, name)[0]
-    run = kernels_of(x).run
-    if ops.recorded(*tensors):
-        return _apply(*tensors, layout, name, run)
-    return run(*tensors, layout, name, False)[0]
-
-
-# ---- the vectors -----------------------------------------------------------------------------------------------------------
-
-
-def _rows(x, vectors: Dict[str, Vector]) -> Tuple[Dict[str, torch.Tensor], int, int]:
-    """(each vector that is there as [H or 1, T or 1], H, T). T is 1 where none has more."""
-    shaped: Dict[str, torch.Tensor] = {}
-    heads = tokens = 1
-    of_heads: Optional[torch.Tensor] = None  # a decay of one axis, which the others' shapes name
-    for name, value in vectors.items():
-        if value is None:
-            continue
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            value = torch.full((), value, dtype=torch.float32 if x.dtype != torch.float64 else x.dtype, device=x.device)
-        if not isinstance(value, torch.Tensor) or value.dim() > 2 or not value.is_floating_point():
-            found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
-            raise ValueError(
-                f"{name} is {found}; allowed: a number, or a floating tensor [T], [heads, T] or [heads, 1]"
-            )
-        arguments.check_device(name, value, x)
-        if name == "decay" and value.dim() == 1 and value.shape[0] > 1:
-            of_heads = value
-            continue
-        shaped[name] = value = value.reshape(1, -1) if value.dim() < 2 else value
-        heads = _agree(name, value, 0, heads, "heads")
-        tokens = _agree(name, value, 1, tokens, "tokens")
-    if of_heads is not None:
-        size = of_heads.shape[0]
-        if size == heads and size == tokens:
-            raise ValueError(
-                f"decay has shape [{size}], and there are {heads} heads of {tokens} tokens; allowed: [{heads}, 1] for one of each head, "
-                f"[1, {tokens}] for one of each token"
-            )
-        shaped["decay"] = value = of_heads.unsqueeze(1 if size == heads else 0)
-        tokens = _agree("decay", value, 1, tokens, "tokens")
-    return shaped, heads, tokens
-
-
-def _agree(name: str, value: torch.Tensor, axis: int, size: int, what: str) -> int:
-    found = value.shape[axis]
-    if found < 1 or (found > 1 and size > 1 and found != size):
-        raise ValueError(
-            f"{name} has shape {list(value.shape)}: {found} {what}; allowed beside the other vectors: {size} or 1"
+        autocast = torch.get_autocast_dtype(device)
+        x, gate, residual = ops.autocast_activations(autocast, x, gate, residual)
+    tensors = x, *given, gate, residual
+    if key is not None and any(one is not other for one, other in zip(tensors, before)):  # what is left may be known
+        return scan(
+            x,
+            *given,
+            gate=gate,
+            residual=residual,
+            layout=layout,
+            activation=activation,
+            decay_range=decay_range,
+            decay_constant=decay_constant,
         )
-    return max(size, found)
-
-
-def _stacked(x, shaped: Dict[str, torch.Tensor], heads: int, n: int) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """(w [H, 4, n], bias [H, n] or None), of vectors of n or 1 elements, in the dtype that recurrences are computed in."""
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    shaped = {name: value.to(wide) for name, value in shaped.items()}
-    diagonal = shaped.get("diagonal")
-    if diagonal is None and "source" in shaped and "target" in shaped:
-        diagonal = shaped["source"] * shaped["target"]
-    elif diagonal is None:
-        diagonal = shaped.get("source", shaped.get("target"))
-    parts = shaped.get("source"), shaped.get("target"), shaped.get("decay"), diagonal
-    if any(part is None for part in parts):
-        one = torch.ones((1, 1), dtype=wide, device=x.device)
-        parts = tuple(one if part is None else part for part in parts)
-    bias = shaped.get("bias")
-    w = torch.stack([part.expand(heads, n) for part in parts], 1)
-    return w, None if bias is None else bias.expand(heads, n).contiguous()
-
-
-def _operands(x, layout, source, target, decay, diagonal, bias) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """The operators' w and bias, as long as x."""
-    if x.dim() != 3:
-        axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
-        raise ValueError(f"x has shape {list(x.shape)}; allowed: rank 3, {axes} (layout={layout})")
-    given = dict(zip((*_NAMES, "bias"), (source, target, decay, diagonal, bias)))
-    shaped, heads, tokens = _rows(x, given)
-    n, features = (x.shape[1], x.shape[2]) if layout == "btd" else (x.shape[2], x.shape[1])
-    if tokens > 1:
-        if n > tokens:
-            raise ValueError(
-                f"x has {n} tokens (shape {list(x.shape)}, layout={layout}) while the vectors have {tokens}; allowed: at most {tokens} tokens"
-            )
-        if n < tokens == features and not arguments._prefix_is_meant.get():
-            errors.warn_of_transposed(x.shape, tokens, layout, "x")
-        if n < tokens:
-            shaped = {name: value[:, :n] for name, value in shaped.items()}
-    return _stacked(x, shaped, heads, n)
+    placed = vectors.placed(x, given, layout, decay_range, decay_constant)
+    if key is None or not ops.direct(x, x) or any(type(one) not in ops._PLAIN_TYPES for one in present):
+        w, bias = placed.make(given)
+        run = _differentiable.run if not _compiling() and transforms.wanted() else _scan
+        return run(x, w, bias, gate, residual, layout, name, False)[0]
+    placed.keep_ones()
+    call = Call(placed, layout, name, tensors, autocast)
+    y = call(tensors)
+    if known.works() and len(_calls.get(key, ())) < known._VARIANTS:
+        if len(_calls) >= known._SHAPES:
+            _calls.clear()
+        call.check = known.guard(*present)
+        _calls[key] = (*_calls.get(key, ()), call)
+    return y
 
 
 # ---- decoding --------------------------------------------------------------------------------------------------------------
@@ -178,16 +131,19 @@ def scan_state(
     bias: Optional[torch.Tensor] = None,
     *,
     layout: Layout = "btd",
+    decay_range: Optional[Tuple[float, float]] = None,
+    decay_constant: float = 1.0,
 ) -> torch.Tensor:
     """The state that scan's tokens x leave, [B, H*D] of float32 (float64 beside float64), for scan_step: S[n-1] of
 
     S[t] = decay[t] S[t-1] + source[t] x[t],   S[-1] = 0
 
-    x and the vectors as scan's. target, diagonal and bias do not enter; they may be given, so that one set of arguments serves all three
-    functions. Plain torch on the current stream; no gradients."""
+    x, the vectors, decay_range and decay_constant as scan's. target, diagonal and bias do not enter; they may be given, so that one set of
+    arguments serves all three functions. Plain torch on the current stream; no gradients."""
     arguments.check_tensor(x, "x")
     arguments.check_options(0, layout, "lower", "none", "default", 1)
-    w, _ = _operands(x, layout, source, target, decay, diagonal, bias)
+    given = vectors.tensors_of(x, (source, target, decay, diagonal, bias))
+    w, _ = vectors.placed(x, given, layout, decay_range, decay_constant).make(given)
     sizes = _check(x, w, None, None, None, layout, "none")
     with torch._C._DisableAutocast():
         return recurrence.last_state(w, plain.heads_first(x, sizes, layout)).flatten(1)
@@ -203,6 +159,9 @@ def scan_step(
     decay: Vector = None,
     diagonal: Vector = None,
     bias: Optional[torch.Tensor] = None,
+    *,
+    decay_range: Optional[Tuple[float, float]] = None,
+    decay_constant: float = 1.0,
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """(y, the state after it): scan's output for token t, given the state after token t-1. Work and memory of one token, whatever t.
 
@@ -211,7 +170,7 @@ def scan_step(
     x       [B, H*D], token t of each sequence
     t       0 <= t < T
     state   [B, H*D] of float32 (float64 beside float64), scan_state's or the last step's; zeros before the first token. Not changed
-    vectors as scan's
+    vectors, decay_range, decay_constant as scan's
 
     y has x's dtype, rounded once. Plain torch on the current stream, so a CUDA graph or torch.compile can take it; no gradients."""
     arguments.check_tensor(x, "x")
@@ -223,15 +182,15 @@ def scan_step(
         raise ValueError(
             f"state is {state.dtype} {list(state.shape)} on {state.device}; allowed: {wide} {list(x.shape)} on {x.device}"
         )
-    given = dict(zip((*_NAMES, "bias"), (source, target, decay, diagonal, bias)))
-    shaped, heads, tokens = _rows(x, given)
+    given = vectors.tensors_of(x, (source, target, decay, diagonal, bias))
+    these = vectors.Vectors(x, given, decay_range, decay_constant)
+    heads, tokens = these.heads, these.tokens
     if isinstance(t, bool) or not isinstance(t, int) or t < 0 or (tokens > 1 and t >= tokens):
         raise ValueError(f"t={t!r}; allowed: an integer from 0 {f'to {tokens - 1}' if tokens > 1 else 'on'}")
-    shaped = {name: value[:, t : t + 1] if value.shape[1] > 1 else value for name, value in shaped.items()}
     _check_features(x.shape[1], heads, x)
     with torch._C._DisableAutocast():
-        w, offset = _stacked(x, shaped, heads, 1)
-        write, read, keep, diag = w.unbind(1)  # [H, 1]
+        w, offset = these.place(given, t, 1).make(given)
+        write, read, keep, diag = w.unbind()  # [H, 1]
         token, before = (one.to(wide).unflatten(1, (heads, -1)) for one in (x, state))
         y = read * keep * before + diag * token
         after = keep * before + write * token
@@ -251,9 +210,9 @@ def _check_features(features: int, heads: int, x) -> None:
 
 def _check(x, w, bias, gate, residual, layout: str, activation: str, name: str = "x") -> Sizes:
     arguments.check_options(0, layout, "lower", activation, "default", 1)
-    if w.dim() != 3 or w.shape[1] != 4 or x.dim() != 3:
-        raise ValueError(f"w has shape {list(w.shape)} and {name} {list(x.shape)}; allowed: [heads, 4, n], and rank 3")
-    heads, n = w.shape[0], w.shape[2]
+    if w.dim() != 3 or w.shape[0] != 4 or x.dim() != 3:
+        raise ValueError(f"w has shape {list(w.shape)} and {name} {list(x.shape)}; allowed: [4, heads, n], and rank 3")
+    heads, n = w.shape[1], w.shape[2]
     batch, tokens, features = x.shape if layout == "btd" else (x.shape[0], x.shape[2], x.shape[1])
     if tokens != n:
         raise ValueError(
@@ -270,7 +229,7 @@ def _check(x, w, bias, gate, residual, layout: str, activation: str, name: str =
     arguments.check_dtypes(name, x.dtype, w.dtype)
     arguments.check_device("w", w, x, name)
     if bias is not None:
-        if list(bias.shape) != [heads, n] or bias.dtype != w.dtype:
+        if (list(bias.shape) != [heads, n] and (heads > 1 or list(bias.shape) != [n])) or bias.dtype != w.dtype:
             raise ValueError(f"bias is {bias.dtype} {list(bias.shape)}; allowed: {w.dtype} {[heads, n]}")
         arguments.check_device("bias", bias, x, name)
     arguments.check_like("gate", gate, x)
@@ -342,20 +301,16 @@ def _like(x, found):
     return launch.empty_like(x) if found.like_x else launch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-def _cuda_run(x, w, bias, gate, residual, layout, activation, pre):
-    w, bias = _contiguous(w), _contiguous(bias)
-
+def _run_launch(x, w, bias, gate, residual, layout, activation, pre) -> launch.Launch:
     def call():
         sizes = _check(x, w, bias, gate, residual, layout, activation)
         return problems.scan(sizes, x, w, bias, gate, residual, layout, activation, pre)
 
-    options = layout, activation, pre, cuda._key_of(bias)
-    found = _launch("scan", (x, gate, residual), w, options, call)
-    if found.copies:
-        copied = cuda._copied((x, w, bias, gate, residual), found.copies)
-        return _cuda_run(*copied, layout, activation, pre)
-    if not found.handle:
-        return _plain_run(x, w, bias, gate, residual, layout, activation, pre)
+    return _launch("scan", (x, gate, residual), w, (layout, activation, pre, cuda._key_of(bias)), call)
+
+
+def _launched(found, x, w, bias, gate, residual, pre):
+    """(y, pre or None) by that launch."""
     y = _like(x, found)
     z = launch.empty_like(y) if pre else None
     extras = b"" if z is None and gate is None and residual is None else found.with_extras(z, gate, residual)
@@ -363,13 +318,27 @@ def _cuda_run(x, w, bias, gate, residual, layout, activation, pre):
     return y, z
 
 
-def _cuda_grad_input(grad, w, layout):
-    w = _contiguous(w)
+def _cuda_run(x, w, bias, gate, residual, layout, activation, pre):
+    w, bias = _contiguous(w), _contiguous(bias)
+    found = _run_launch(x, w, bias, gate, residual, layout, activation, pre)
+    if found.copies:
+        copied = cuda._copied((x, w, bias, gate, residual), found.copies)
+        return _cuda_run(*copied, layout, activation, pre)
+    if not found.handle:
+        return _plain_run(x, w, bias, gate, residual, layout, activation, pre)
+    return _launched(found, x, w, bias, gate, residual, pre)
 
+
+def _grad_input_launch(grad, w, layout) -> launch.Launch:
     def call():
         return problems.scan_grad_input(_check(grad, w, None, None, None, layout, "none", "grad"), grad, w, layout)
 
-    found = _launch("scan_grad_input", (grad,), w, layout, call)
+    return _launch("scan_grad_input", (grad,), w, layout, call)
+
+
+def _cuda_grad_input(grad, w, layout):
+    w = _contiguous(w)
+    found = _grad_input_launch(grad, w, layout)
     if found.copies:
         return _cuda_grad_input(launch.contiguous(grad), w, layout)
     if not found.handle:
@@ -379,19 +348,22 @@ def _cuda_grad_input(grad, w, layout):
     return dx
 
 
-def _cuda_grad_weight(grad, x, w, bias, layout):
-    w = _contiguous(w)
-
+def _grad_weight_launch(grad, x, w, bias, layout) -> launch.Launch:
     def call():
         return problems.scan_grad_weight(_check_pair(grad, x, w, layout), grad, x, w, bias, layout)
 
-    found = _launch("scan_grad_weight", (grad, x), w, (layout, bias), call)
+    return _launch("scan_grad_weight", (grad, x), w, (layout, bias), call)
+
+
+def _cuda_grad_weight(grad, x, w, bias, layout):
+    w = _contiguous(w)
+    found = _grad_weight_launch(grad, x, w, bias, layout)
     if found.copies:
         return _cuda_grad_weight(*cuda._copied((grad, x), found.copies), w, bias, layout)
     if not found.handle:
         return _plain_grad_weight(grad, x, w, bias, layout)
     dw = launch.empty_like(w)
-    db = launch.empty((w.shape[0], w.shape[2]) if bias else (0,), dtype=w.dtype, device=w.device)
+    db = launch.empty(w.shape[1:] if bias else (0,), dtype=w.dtype, device=w.device)
     extras = found.with_extras(None, None, dw)
     found.run(x.data_ptr(), grad.data_ptr(), w.data_ptr(), db.data_ptr() if bias else 0, extras)
     return dw, db
@@ -410,46 +382,145 @@ def kernels_of(x):
 # ---- the derivative --------------------------------------------------------------------------------------------------------
 
 
+class Call(known.Backward):
+    """One combination of shapes, strides, dtypes and modes in plain eager mode: what its vectors come to, and once it ran on a GPU in the usual
+    way, aligned and without copies, its launches. Any thread may run it.
+
+    check   the guard of the tensors, once it is known
+    wants   whether autograd records it"""
+
+    __slots__ = (
+        "vectors",
+        "layout",
+        "activation",
+        "keeps",
+        "wants",
+        "device",
+        "kernels",
+        "launch",
+        "check",
+        "grad_mode",
+        "autocast",
+    )
+
+    def __init__(self, made_of, layout: str, activation: str, tensors, autocast) -> None:
+        """made_of: Vectors. tensors: scan's, by its order. autocast: its dtype, or None where it is off."""
+        super().__init__(None)
+        self.vectors, self.layout, self.activation, self.autocast = made_of, layout, activation, autocast
+        self.device = "cuda" if tensors[0].is_cuda else "cpu"
+        self.kernels, self.launch, self.grad_mode = kernels_of(tensors[0]), None, _grad_enabled()
+        self.wants = self.grad_mode and any(one is not None and one.requires_grad for one in tensors)
+        self.keeps = self.wants and (activation != "none" or tensors[6] is not None)
+
+    def is_of_now(self) -> bool:
+        """Whether what the guard does not tell is as it was."""
+        return (
+            self.grad_mode is _grad_enabled()
+            and forward_ad._current_level < 0
+            and (self.autocast is None or self.autocast is torch.get_autocast_dtype(self.device))
+        )
+
+    def __call__(self, tensors):
+        if self.wants:
+            return _apply(*tensors, self)
+        x, *given, gate, residual = tensors
+        return self.run(x, *self.vectors.make(given), gate, residual)[0]
+
+    def run(self, x, w, bias, gate, residual):
+        """(y, pre or None)."""
+        found, low = self.launch, x.data_ptr()
+        for one in (gate, residual):
+            if one is not None:
+                low |= one.data_ptr()
+        usual = not low & 15 and recording.active is None and self.generation == launch.generation
+        if found is not None and usual:
+            return _launched(found, x, w, bias, gate, residual, self.keeps)
+        results = self.kernels.run(x, w, bias, gate, residual, self.layout, self.activation, self.keeps)
+        if usual and self.kernels is _cuda:
+            found = _run_launch(x, w, bias, gate, residual, self.layout, self.activation, self.keeps)
+            if found.handle and not found.copies:
+                self.launch, self.bias = found, bias if bias is None else launch.empty_like(bias.detach())
+        return results
+
+    def pair_of(self, grad, x, w, needs_bias: bool):
+        first = _grad_input_launch(grad, w, self.layout)
+        second = _grad_weight_launch(grad, x, w, needs_bias, self.layout)
+        usual = first.handle and second.handle and first.like_x
+        return launch.Pair(first, second, reads_weight=True) if usual else None
+
+
+_calls: Dict[tuple, Tuple[Call, ...]] = {}
+launch.forgetters.append(_calls.clear)
+
+
+class _Operator:
+    """A Call's part for the operators, whose w is given."""
+
+    vectors, launch = vectors.WHOLE, None
+
+    def __init__(self, layout: str, activation: str, keeps: bool) -> None:
+        self.layout, self.activation, self.keeps = layout, activation, keeps
+
+    def run(self, x, w, bias, gate, residual):
+        return _below_autograd(x, w, bias, gate, residual, self.layout, self.activation, self.keeps)
+
+
 class Scan(torch.autograd.Function):
-    """act(W x + bias) * gate + residual with its derivative. run: makes (y, pre or None) of the tensors, layout, activation and whether the
-    value before the activation is wanted."""
+    """act(W x + bias) * gate + residual with its derivative, of the vectors as they are given. call: a Call, or an _Operator."""
 
     @staticmethod
-    def forward(ctx, x, w, bias, gate, residual, layout, activation, run):
-        keeps = activation != "none" or gate is not None
-        y, pre = run(x, w, bias, gate, residual, layout, activation, keeps)
-        ctx.options = layout, activation
-        ctx.save_for_backward(x, w, *((bias, gate, pre) if keeps else ()))
+    def forward(ctx, x, source, target, decay, diagonal, bias, gate, residual, call):
+        given = source, target, decay, diagonal, bias
+        w, bias = call.vectors.make(given)
+        y, pre = call.run(x, w, bias, gate, residual)
+        ctx.call = call
+        ctx.save_for_backward(x, w, *given, *((bias, gate, pre) if call.keeps else ()))
         return y
 
     @staticmethod
     def backward(ctx, grad):
-        layout, activation = ctx.options
-        needs_x, needs_w, needs_bias, needs_gate, needs_residual = ctx.needs_input_grad[:5]
-        x, w, *kept = ctx.saved_tensors
-        kernels = _kernels_of_backward(grad, w)
-        dz, dgate = grad, None
-        if kept:
-            bias, gate, pre = kept
-            if torch.is_grad_enabled():  # to be differentiated again, so as a function of what it is made of
-                pre = kernels.run(x, w, bias, None, None, layout, "none", False)[0]
-            dz, dgate = kernels.grad_epilogue(grad, pre, gate, activation)
-        dx = dw = db = None
-        if needs_x:
-            dx = kernels.grad_input(dz, w, layout)
-        if needs_w:
-            dw, db = kernels.grad_weight(dz, x, w, needs_bias, layout)
-        elif needs_bias:
-            db = ops.bias_gradient(dz, (w.shape[0], w.shape[2]), w.dtype, layout)
-        db, dgate, dresidual = (
-            db if needs_bias else None,
+        call = ctx.call
+        layout = call.layout
+        needs_x, *needs, needs_gate, needs_residual, _ = ctx.needs_input_grad
+        x, w, *given = ctx.saved_tensors
+        given, kept = given[:5], given[5:]
+        needs_w, needs_bias = any(needs[:4]), needs[4]
+        again = torch.is_grad_enabled()  # to be differentiated again, so as a function of what it is made of
+        pair = needs_x and needs_w and not again and call.launch is not None
+        dz, dgate, got = grad, None, None
+        if pair and not kept:
+            got = call.gradients(dz, x, w, needs_bias)
+        if got is None:
+            kernels = _kernels_of_backward(grad, w)
+            if again:
+                w, rows = call.vectors.make(given)
+            if kept:
+                bias, gate, pre = kept
+                if again:
+                    pre = kernels.run(x, w, rows, None, None, layout, "none", False)[0]
+                dz, dgate = kernels.grad_epilogue(grad, pre, gate, call.activation)
+                got = call.gradients(dz, x, w, needs_bias) if pair else None
+        if got is not None:
+            dx, dw, db = got
+        else:
+            dx = kernels.grad_input(dz, w, layout) if needs_x else None
+            dw = db = None
+            if needs_w:
+                dw, db = kernels.grad_weight(dz, x, w, needs_bias, layout)
+            elif needs_bias:
+                db = ops.bias_gradient(dz, tuple(w.shape[1:]), w.dtype, layout)
+            if pair and kernels is _cuda:
+                call.learn_gradients(dz, x, w, needs_bias)
+        return (
+            dx,
+            *call.vectors.gradients(dw, db, w, given, needs),
             dgate if needs_gate else None,
             grad if needs_residual else None,
+            None,
         )
-        return dx, dw, db, dgate, dresidual, None, None, None
 
 
-_apply = Scan.apply
+_apply = super(torch.autograd.Function, Scan).apply  # as ops.apply_direct
 
 
 def _kernels_of_backward(grad, w):
@@ -509,7 +580,7 @@ def _fake_grad_input(grad, w, layout="btd"):
 
 def _fake_grad_weight(grad, x, w, bias=False, layout="btd"):
     _check_pair(grad, x, w, layout)
-    return w.new_empty(w.shape), w.new_empty([w.shape[0], w.shape[2]] if bias else [0])
+    return w.new_empty(w.shape), w.new_empty(list(w.shape[1:]) if bias else [0])
 
 
 def _operator(kernels):
@@ -534,7 +605,8 @@ def _autograd(x, w, bias=None, gate=None, residual=None, layout="btd", activatio
     ops._refuse_tangents("scan", tensors)
     if pre or not ops.recorded(*tensors):
         return _below_autograd(*tensors, layout, activation, pre)
-    return Scan.apply(*tensors, layout, activation, _below_autograd), x.new_empty(0)
+    how = _Operator(layout, activation, activation != "none" or gate is not None)
+    return Scan.apply(x, w, None, None, None, bias, gate, residual, how), x.new_empty(0)
 
 
 for _name, _on_gpu, _elsewhere, _fake in zip(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..options import Layout
-from . import arguments, scans
+from . import arguments, scans, vectors
 
 Kind = Literal["row", "column"]
 Pair = Union[float, Tuple[float, float]]
@@ -78,27 +78,20 @@ class StructuredMixer(nn.Module):
             raise ValueError(
                 f"heads_in_batch with layout={layout!r}; allowed: layout='bdt', x [batch * heads, features, tokens]"
             )
-        lowest, highest = decay_range
-        if not lowest <= highest or highest <= 0 or (lowest < 0 and _pair(decay_constant) != (1.0, 1.0)):
-            raise ValueError(
-                f"decay_range={decay_range} with decay_constant={decay_constant}; allowed: (smallest, largest), the largest above 0, and the "
-                f"smallest not below 0 where decays are taken to a power"
-            )
-        if min(_pair(decay_constant)) <= 0:
-            raise ValueError(f"decay_constant={decay_constant}; allowed: numbers above 0")
+        vectors.check_decay(decay_range, decay_constant)
         self.tokens, self.heads, self.layout, self.heads_in_batch = tokens, heads, layout, heads_in_batch
         self.kind, self.kinds = kind if isinstance(kind, str) else kinds, kinds
         self.decay, self.diagonal = decay, diagonal
-        self.decay_range = float(lowest), float(highest)
+        self.decay_range = float(decay_range[0]), float(decay_range[1])
         self.decay_constant, self.scale = _pair(decay_constant), _pair(scale)
         options: Dict[str, Any] = dict(device=device, dtype=dtype)
         both = kind == "both"
         lead = (2, heads) if both and heads > 1 else (2,) if both else (heads,)
-        vectors = _math.prod(lead)
+        count = _math.prod(lead)
         self.weight = nn.Parameter(torch.empty(*lead, tokens, **options))
         shapes = {
             "bias": ((heads, tokens) if heads > 1 else (tokens,)) if bias else None,
-            "decay_value": None if decay is None else (vectors, 1) if decay == "each" and vectors > 1 else (1,),
+            "decay_value": None if decay is None else (count, 1) if decay == "each" and count > 1 else (1,),
             "diag_weight": {None: None, "vector": (heads, tokens), "constant": (heads,)}[diagonal],
         }
         for name, shape in shapes.items():
@@ -118,42 +111,36 @@ class StructuredMixer(nn.Module):
 
     # ---- as scan's vectors ----------------------------------------------------------------------------------------------
 
-    def _decay(self, part: int) -> Optional[torch.Tensor]:
-        """The decay of a part, [H or 1, 1]; part 0 is the row repeat of "both"."""
-        if self.decay_value is None:
-            return None
-        values = self.decay_value.reshape(-1, 1)
-        if self.decay == "each" and self.kind == "both":
-            values = values.unflatten(0, (2, self.heads))[part]
-        if self.decay_range != (-_INFINITE, _INFINITE):
-            values = values.clip(*self.decay_range)
-        constant = self.decay_constant[part]
-        return values if constant == 1 else values ** (1 / constant)
-
-    def _part(self, part: int, kinds: Sequence[str]) -> Dict[str, Optional[torch.Tensor]]:
-        """scan's vectors of one repeat."""
-        vector = self.weight.reshape(-1, self.heads, self.tokens)[part if self.kind == "both" else 0]
+    def _part(
+        self, part: int, kinds: Sequence[str], vector: torch.Tensor, decay: Optional[torch.Tensor]
+    ) -> Dict[str, Any]:
+        """scan's arguments of one repeat; part 0 is the row repeat of "both"."""
         if self.scale[part] != 1:
             vector = vector * self.scale[part]
-        given: Dict[str, Optional[torch.Tensor]] = {"decay": self._decay(part)}
-        if len(set(kinds)) == 1:
+        given: Dict[str, Any] = {"decay": decay}
+        if decay is not None:
+            given.update(decay_range=self.decay_range, decay_constant=self.decay_constant[part])
+        if all(one == kinds[0] for one in kinds):
             given["source" if kinds[0] == "row" else "target"] = vector
         else:
-            is_row = torch.tensor([[one == "row"] for one in kinds], device=vector.device)
-            ones = torch.ones_like(vector)
-            given["source"], given["target"] = torch.where(is_row, vector, ones), torch.where(is_row, ones, vector)
+            is_row = vectors.constant(tuple(one == "row" for one in kinds), torch.bool, vector.device)
+            given["source"], given["target"] = torch.where(is_row, vector, 1.0), torch.where(is_row, 1.0, vector)
         if self.diag_weight is not None:
-            given["diagonal"] = self.diag_weight.reshape(self.heads, -1)
+            given["diagonal"] = self.diag_weight if self.diagonal == "vector" else self.diag_weight.unsqueeze(1)
             if self.kind == "both" and part == 1:  # the row repeat has it
-                given["diagonal"] = torch.zeros_like(vector)
+                given["diagonal"] = vector.new_zeros(())
         return given
 
-    def vectors(self) -> Tuple[Dict[str, Optional[torch.Tensor]], ...]:
+    def vectors(self) -> Tuple[Dict[str, Any], ...]:
         """The arguments of scan whose sum the mixer is: one set, or of "both" two. The last one has the bias."""
+        decay = self.decay_value
         if self.kind == "both":
-            parts = self._part(0, ("row",)), self._part(1, ("column",))
+            decays: Sequence[Optional[torch.Tensor]] = (decay, decay)
+            if decay is not None and self.decay == "each":
+                decays = decay.unflatten(0, (2, self.heads)).unbind()
+            parts = tuple(map(self._part, (0, 1), (("row",), ("column",)), self.weight.unbind(), decays))
         else:
-            parts = (self._part(0, self.kinds),)
+            parts = (self._part(0, self.kinds, self.weight, decay),)
         parts[-1]["bias"] = self.bias
         return parts
 
