@@ -46,6 +46,9 @@ class Block {
   static constexpr int kWarps = c.warps_m, kThreads = threads(c), kVec = c.vec_c, kRaws = c.tile_k;
   static constexpr int kPitch = c.tile_n + 4;  // of what a warp hands on: states, then the product
   static constexpr int kStage = stage_bytes(s.layout, c, kBytes<kD>);
+  // All steps are of tokens that there are, all blocks of such features.
+  static constexpr bool kWholeTokens = !kGeneric<C> && s.T % (c.tile_m * schedule::max(1, c.cluster)) == 0;
+  static constexpr bool kWholeFeatures = !kGeneric<C> && s.D % c.tile_n == 0;
   // A thread that has all tokens of a step needs no map of them.
   static constexpr bool kAlone = kWarps * kTokenLanes == 1;
   static_assert(c.tile_m == step_tokens(s.layout, c), "a step has one chunk of every thread");
@@ -244,7 +247,7 @@ class Block {
                   "threads are whole rows of copies, or rows of threads");
     const unsigned stage = ring_ + at * kStage;
     const int first = static_cast<int>(threadIdx.x) / kAcross, t0 = step * c.tile_m, d0 = slab_ * c.tile_n;
-    const bool whole = t0 + c.tile_m <= z_.T && d0 + c.tile_n <= z_.D;
+    const bool whole = (kWholeTokens || t0 + c.tile_m <= z_.T) && (kWholeFeatures || d0 + c.tile_n <= z_.D);
     const long long down = static_cast<long long>(from.row) * kDown;
 #pragma unroll
     for (int k = 0; k < kRow / kAcross; ++k) {
@@ -303,16 +306,18 @@ class Block {
     return static_cast<float*>(p_.workspace) +
            (static_cast<long long>(direction) * c.split_k + part) * state_floats(z_);
   }
-  __device__ __forceinline__ Storage<kD>* at(const Activations& a, int t, int d) const {
+  // Of row r of a thread's elements, whose first token is t0.
+  __device__ __forceinline__ Storage<kD>* at(const Activations& a, int t0, int r) const {
     return static_cast<Storage<kD>*>(a.data) +
-           (batch_ * a.batch + head_ * a.head + (kBTD ? t * a.row + d : d * a.row + t));
+           (batch_ * a.batch + head_ * a.head + (kBTD ? t0 * a.row + feature_ : feature_ * a.row + t0)) +
+           r * a.row;
   }
   // Beyond the last token the state stays, and nothing is before the first one. scan_grad_weight takes them as they are, for both directions: write is
   // the source, read the target.
   template <bool kBackward>
   __device__ __forceinline__ Gains gains_of(int t) const {
     constexpr DType kW = s.wdtype;
-    if (t >= z_.T) return {0.0f, 1.0f, 0.0f, 0.0f};
+    if (!kWholeTokens && t >= z_.T) return {0.0f, 1.0f, 0.0f, 0.0f};
     const auto* const w = static_cast<const Storage<kW>*>(p_.w) + (head_ * p_.w_head + t);
     const auto row = [&](Vector i) { return to_float<kW>(w[i * p_.w_row]); };
     const float source = row(kSource), target = row(kTarget), decay = t > 0 ? row(kDecay) : 0.0f;
@@ -447,28 +452,28 @@ class Block {
 
   __device__ __forceinline__ void store(float (&out)[kT][kF], int t0) const {
     if constexpr (kBTD) {
-      if (feature_ >= z_.D) return;
-      const bool whole = t0 + kT <= z_.T;
+      if (!kWholeFeatures && feature_ >= z_.D) return;
+      const bool whole = kWholeTokens || t0 + kT <= z_.T;
 #pragma unroll
       for (int t = 0; t < kT; ++t)
-        if (whole || t0 + t < z_.T) put(t0 + t, feature_, out[t]);
+        if (whole || t0 + t < z_.T) put(t0, t, out[t]);
     } else {
-      if (t0 >= z_.T) return;
+      if (!kWholeTokens && t0 >= z_.T) return;
 #pragma unroll
       for (int f = 0; f < kF; ++f) {
         float v[kT];
 #pragma unroll
         for (int t = 0; t < kT; ++t) v[t] = out[t][f];
-        if (feature_ + f < z_.D) put(t0, feature_ + f, v);
+        if (kWholeFeatures || feature_ + f < z_.D) put(t0, f, v);
       }
     }
   }
-  __device__ __forceinline__ void put(int t, int d, float (&v)[kVec]) const {
+  __device__ __forceinline__ void put(int t0, int r, float (&v)[kVec]) const {
     const auto* const bias =
-        static_cast<const Storage<s.wdtype>*>(p_.bias) + (static_cast<long long>(head_) * z_.T + t);
+        static_cast<const Storage<s.wdtype>*>(p_.bias) + (static_cast<long long>(head_) * z_.T + t0);
     store_outputs<C>(
-        p_, [&](const Activations& a) { return at(a, t, d); },
-        [&](int i) { return to_float<s.wdtype>(bias[kBTD ? 0 : i]); }, v);
+        p_, [&](const Activations& a) { return at(a, t0, r); },
+        [&](int i) { return to_float<s.wdtype>(bias[kBTD ? r : i]); }, v);
   }
 
   // Adds v[i] over the lanes along the features: lane f keeps the sums [f N / lanes, (f + 1) N / lanes), in front.
