@@ -12,6 +12,9 @@
 // of split_k. No product is divided by, so decays that vanish and any number of tokens are safe; decays of at most 1 never
 // overflow. The tree is the kernel's alone: every run has the same bits.
 //
+// A cluster takes as many steps in a row at a time as it has blocks, so that x is read once however few the columns are.
+// Each block sends the map of its step to all of them, and they put the maps together in the same order.
+//
 // scan_grad_weight adds up over batches and features, with the forward state h[t] before token t, the backward one g[t]
 // behind it:  source x g, target dy decay h, decay (g + target dy) h, diagonal dy x, grad_bias dy.
 #pragma once
@@ -44,13 +47,13 @@ class Block {
   static constexpr int kF = features(s.layout, c), kT = tokens(s.layout, c);
   static constexpr int kFeatureLanes = feature_lanes(s.layout, c), kTokenLanes = token_lanes(s.layout, c);
   static constexpr int kWarps = c.warps_m, kThreads = threads(c), kVec = c.vec_c, kRaws = c.tile_k;
-  static constexpr int kPitch = c.tile_n + 4;  // of what a warp hands on: states, then the product
+  static constexpr int kPitch = pitch(c), kBlocks = blocks(c);
   static constexpr int kStage = stage_bytes(s.layout, c, kBytes<kD>);
   // All steps are of tokens that there are, all blocks of such features.
-  static constexpr bool kWholeTokens = !kGeneric<C> && s.T % (c.tile_m * schedule::max(1, c.cluster)) == 0;
+  static constexpr bool kWholeTokens = !kGeneric<C> && s.T % (c.tile_m * kBlocks) == 0;
   static constexpr bool kWholeFeatures = !kGeneric<C> && s.D % c.tile_n == 0;
-  // A thread that has all tokens of a step needs no map of them.
-  static constexpr bool kAlone = kWarps * kTokenLanes == 1;
+  // A thread that has all tokens of its blocks' steps needs no map of them.
+  static constexpr bool kAlone = kWarps * kTokenLanes * kBlocks == 1;
   static_assert(c.tile_m == step_tokens(s.layout, c), "a step has one chunk of every thread");
   static_assert(32 % kFeatureLanes == 0 && kFeatureLanes * kF == c.tile_n, "lanes lie along whole features");
   static_assert((kBTD ? c.tile_n : c.tile_m) % c.vec_b == 0, "rows of a step are whole copies");
@@ -71,22 +74,27 @@ class Block {
     constexpr int kRing = ring_bytes(s.op, s.layout, c, kBytes<kD>);
     gains_ = reinterpret_cast<Gains*>(shared + kRing);
     exchange_ = reinterpret_cast<float*>(shared + kRing + 2 * 16 * gains(s.layout, c));
-    const int lane = static_cast<int>(threadIdx.x) % 32, each = slabs(c, z_.D);
+    const int lane = static_cast<int>(threadIdx.x) % 32, each = slabs(c, z_.D),
+              place = static_cast<int>(blockIdx.x) / kBlocks;
     feature_lane_ = lane % kFeatureLanes;
     token_lane_ = lane / kFeatureLanes;
-    slab_ = static_cast<int>(blockIdx.x) % each;
-    head_ = static_cast<int>(blockIdx.x) / each % z_.H;
-    batch_ = static_cast<int>(blockIdx.x) / each / z_.H;
+    slab_ = place % each;
+    head_ = place / each % z_.H;
+    batch_ = place / each / z_.H;
     feature_ = slab_ * c.tile_n + feature_lane_ * kF;
     part_ = static_cast<int>(blockIdx.y);
+    rank_ = kBlocks > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
     first_ = part_ * part_steps(c, z_.T);
-    end_ = schedule::min(first_ + part_steps(c, z_.T), schedule::ceil_div(z_.T, c.tile_m));
+    // All blocks of a cluster have as many steps, the last of which may have no tokens.
+    end_ = kBlocks > 1 ? schedule::ceil_div(schedule::ceil_div(z_.T, c.tile_m), kBlocks) * kBlocks
+                       : schedule::min(first_ + part_steps(c, z_.T), schedule::ceil_div(z_.T, c.tile_m));
+    if constexpr (kBlocks > 1) ptx::cluster_arrive();
   }
 
   // y of scan, dx of scan_grad_input.
   template <bool kBackward>
   __device__ __forceinline__ void make_outputs() {
-    float carry[kF];
+    Map<kF> carry;
     take_carry<kBackward>(carry, 0);
     walk<kBackward>(kBackward ? &p_.y : &p_.x, nullptr, [&](int i, int step) {
       Elements x;
@@ -97,7 +105,7 @@ class Block {
       Map<kF> map;
       map.product = 1.0f;
 #pragma unroll
-      for (int f = 0; f < kF; ++f) map.state[f] = kAlone ? carry[f] : 0.0f;
+      for (int f = 0; f < kF; ++f) map.state[f] = kAlone ? carry.state[f] : 0.0f;
 #pragma unroll
       for (int j = 0; j < kT; ++j) {
         const int t = kBackward ? kT - 1 - j : j;
@@ -113,15 +121,15 @@ class Block {
       }
       if constexpr (kAlone) {
 #pragma unroll
-        for (int f = 0; f < kF; ++f) carry[f] = map.state[f];
+        for (int f = 0; f < kF; ++f) carry.state[f] = map.state[f];
       } else {
         const Map<kF> before = join_lanes<kBackward>(map);
-        float state[kF];
-        exchange<kBackward>(map, before, exchange_at(i), carry, state);
+        const Map<kF> state = kBlocks > 1 ? meet<kBackward>(map, before, i, carry)
+                                          : exchange<kBackward>(map, before, exchange_at(i), carry);
 #pragma unroll
         for (int t = 0; t < kT; ++t)
 #pragma unroll
-          for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state[f], out[t][f]);
+          for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state.state[f], out[t][f]);
       }
       store(out, token(step));
     });
@@ -130,32 +138,26 @@ class Block {
   // The state that this part's tokens leave, and the product of their decays, to the workspace.
   template <bool kBackward>
   __device__ __forceinline__ void make_carry() {
-    float carry[kF], product = 1.0f;
-#pragma unroll
-    for (int f = 0; f < kF; ++f) carry[f] = 0.0f;
-    walk<kBackward>(kBackward ? &p_.y : &p_.x, nullptr, [&](int i, int) {
-      pass<kBackward>(i, carry);
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) product *= exchange_at(i)[w * kPitch + c.tile_n];
-    });
+    Map<kF> carry = unchanged();
+    walk<kBackward>(kBackward ? &p_.y : &p_.x, nullptr, [&](int i, int) { pass<kBackward>(i, carry); });
     if (warp_ != 0 || token_lane_ != 0) return;
     float* const to = carries(static_cast<int>(blockIdx.z), part_);
 #pragma unroll
     for (int f = 0; f < kF; ++f)
-      if (feature_ + f < z_.D) to[z_.H + column() + f] = carry[f];
-    if (slab_ == 0 && batch_ == 0 && feature_lane_ == 0) to[head_] = product;
+      if (feature_ + f < z_.D) to[z_.H + column() + f] = carry.state[f];
+    if (slab_ == 0 && batch_ == 0 && feature_lane_ == 0) to[head_] = carry.product;
   }
 
   // The sums of scan_grad_weight over this block's features, to the workspace.
   __device__ __forceinline__ void make_sums() {
-    float carry[kF], back[kF];
+    Map<kF> carry, back;
     float* const states = static_cast<float*>(p_.workspace) + carry_floats(s.op, c, z_) + column();
     take_carry<false>(carry, 0);
     walk<false>(&p_.x, nullptr, [&](int i, int step) {
       if (warp_ == 0 && token_lane_ == 0) {
 #pragma unroll
         for (int f = 0; f < kF; ++f)
-          if (feature_ + f < z_.D) states[step * columns(z_) + f] = carry[f];
+          if (feature_ + f < z_.D) states[step * columns(z_) + f] = carry.state[f];
       }
       pass<false>(i, carry);
     });
@@ -163,7 +165,8 @@ class Block {
     take_carry<true>(back, 1);
     walk<true>(&p_.x, &p_.y, [&](int i, int step) {
 #pragma unroll
-      for (int f = 0; f < kF; ++f) carry[f] = feature_ + f < z_.D ? states[step * columns(z_) + f] : 0.0f;
+      for (int f = 0; f < kF; ++f)
+        carry.state[f] = feature_ + f < z_.D ? states[step * columns(z_) + f] : 0.0f;
       const Gains* const g = gains_at(i);
       Elements x, dy;
       read(x, i, 0);
@@ -174,10 +177,10 @@ class Block {
       hand_on<false>(forward, here);
       hand_on<true>(backward, here + exchange_floats(c));
       __syncthreads();
-      float state[kF], last[kF];
-      enter<false>(here, before, carry, state);
-      enter<true>(here + exchange_floats(c), behind, back, last);
-      add_up(g, x, dy, state, last, token(step));
+      Map<kF> state = enter<false, kWarps>(here, warp_, carry),
+              last = enter<true, kWarps>(here + exchange_floats(c), warp_, back);
+      if constexpr (kTokenLanes > 1) pass_on(before, state), pass_on(behind, last);
+      add_up(g, x, dy, state.state, last.state, token(step));
     });
   }
 
@@ -186,8 +189,10 @@ class Block {
   // its tokens, are in shared memory.
   template <bool kBackward, class Body>
   __device__ __forceinline__ void walk(const Activations* a, const Activations* b, const Body& body) {
-    const int count = end_ - first_;
-    const auto step_at = [&](int i) { return kBackward ? end_ - 1 - i : first_ + i; };
+    const int count = (end_ - first_) / kBlocks;
+    const auto step_at = [&](int i) {
+      return kBackward ? end_ - 1 - (i * kBlocks + rank_) : first_ + i * kBlocks + rank_;
+    };
     const auto load = [&](int i) {
       if (i < count) {
         copy(*a, step_at(i), i % c.stages * inputs(s.op));
@@ -329,12 +334,23 @@ class Block {
       return {source, decay, target * decay, row(kDiagonal)};
   }
 
-  template <bool kBackward>
-  __device__ __forceinline__ static Map<kF> map_of(const Gains* g, const Elements& x) {
+  __device__ __forceinline__ static Map<kF> unchanged() {
     Map<kF> map;
     map.product = 1.0f;
 #pragma unroll
     for (int f = 0; f < kF; ++f) map.state[f] = 0.0f;
+    return map;
+  }
+  // `map`, and `next` behind it.
+  __device__ __forceinline__ static void pass_on(const Map<kF>& next, Map<kF>& map) {
+#pragma unroll
+    for (int f = 0; f < kF; ++f) map.state[f] = fmaf(next.product, map.state[f], next.state[f]);
+    map.product *= next.product;
+  }
+
+  template <bool kBackward>
+  __device__ __forceinline__ static Map<kF> map_of(const Gains* g, const Elements& x) {
+    Map<kF> map = unchanged();
 #pragma unroll
     for (int i = 0; i < kT; ++i) {
       const int t = kBackward ? kT - 1 - i : i;
@@ -355,10 +371,7 @@ class Block {
   // `map` becomes that of all lanes up to this one in the direction of time; returns that of those before it.
   template <bool kBackward>
   __device__ __forceinline__ Map<kF> join_lanes(Map<kF>& map) const {
-    Map<kF> before;
-    before.product = 1.0f;
-#pragma unroll
-    for (int f = 0; f < kF; ++f) before.state[f] = 0.0f;
+    Map<kF> before = unchanged();
     if constexpr (kTokenLanes > 1) {
       const int order = kBackward ? kTokenLanes - 1 - token_lane_ : token_lane_;
 #pragma unroll
@@ -392,60 +405,89 @@ class Block {
     if (feature_lane_ == 0) row[c.tile_n] = map.product;
   }
 
-  // The state before this thread's tokens; `carry`, before the step's, becomes that behind them.
-  template <bool kBackward>
-  __device__ __forceinline__ void enter(const float* from, const Map<kF>& before, float (&carry)[kF],
-                                        float (&state)[kF]) const {
+  // Takes `carry` past the maps of kMaps rows, in the direction of time; returns it as it was before row `own`.
+  template <bool kReversed, int kMaps>
+  __device__ __forceinline__ Map<kF> enter(const float* from, int own, Map<kF>& carry) const {
+    Map<kF> before = carry;
 #pragma unroll
-    for (int i = 0; i < kWarps; ++i) {
-      const int w = kBackward ? kWarps - 1 - i : i;
-      const float* const row = from + w * kPitch;
-      const float product = row[c.tile_n];
-      float v[kF];
-      read_floats(v, row + feature_lane_ * kF);
-#pragma unroll
-      for (int f = 0; f < kF; ++f) {
-        if (w == warp_) state[f] = carry[f];
-        carry[f] = fmaf(product, carry[f], v[f]);
-      }
+    for (int i = 0; i < kMaps; ++i) {
+      const int n = kReversed ? kMaps - 1 - i : i;
+      const float* const row = from + n * kPitch;
+      Map<kF> map;
+      map.product = row[c.tile_n];
+      read_floats(map.state, row + feature_lane_ * kF);
+      if (n == own) before = carry;
+      pass_on(map, carry);
     }
-    if constexpr (kTokenLanes > 1) {
-#pragma unroll
-      for (int f = 0; f < kF; ++f) state[f] = fmaf(before.product, state[f], before.state[f]);
-    }
+    return before;
   }
 
+  // The state before this thread's tokens, whose warp has `map` and whose lanes before it `before`; `carry`, before the
+  // step's tokens, becomes that behind them.
   template <bool kBackward>
-  __device__ __forceinline__ void exchange(const Map<kF>& map, const Map<kF>& before, float* through,
-                                           float (&carry)[kF], float (&state)[kF]) const {
+  __device__ __forceinline__ Map<kF> exchange(const Map<kF>& map, const Map<kF>& before, float* through,
+                                              Map<kF>& carry) const {
     hand_on<kBackward>(map, through);
     __syncthreads();
-    enter<kBackward>(through, before, carry, state);
+    Map<kF> state = enter<kBackward, kWarps>(through, warp_, carry);
+    if constexpr (kTokenLanes > 1) pass_on(before, state);
+    return state;
+  }
+
+  // The same where a cluster's blocks have a step each, in the order of their ranks. A row of `met` is written again in
+  // the second step after this one: whoever does so has waited for all arrivals in between, of threads that have read it.
+  // No block is written to behind the last wait.
+  template <bool kBackward>
+  __device__ __forceinline__ Map<kF> meet(const Map<kF>& map, const Map<kF>& before, int i,
+                                          Map<kF>& carry) const {
+    Map<kF> all = unchanged();
+    const Map<kF> here = exchange<kBackward>(map, before, exchange_at(i), all);
+    float* const met = exchange_ + 2 * exchange_floats(c) + i % 2 * kBlocks * kPitch;
+    if (i == 0) ptx::cluster_wait();  // all blocks have begun
+    if (token_lane_ == 0) {
+      for (int to = warp_; to < kBlocks; to += kWarps) {
+        const unsigned row = ptx::cluster_address(ptx::shared_address(met + rank_ * kPitch), to);
+        if constexpr (kF % 4 == 0) {
+#pragma unroll
+          for (int f = 0; f < kF; f += 4)
+            ptx::store_cluster(row + 4 * (feature_lane_ * kF + f), all.state[f], all.state[f + 1],
+                               all.state[f + 2], all.state[f + 3]);
+        } else {
+#pragma unroll
+          for (int f = 0; f < kF; ++f) ptx::store_cluster(row + 4 * (feature_lane_ * kF + f), all.state[f]);
+        }
+        if (feature_lane_ == 0) ptx::store_cluster(row + 4 * c.tile_n, all.product);
+      }
+    }
+    __syncwarp();
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+    Map<kF> state = enter<false, kBlocks>(met, rank_, carry);
+    pass_on(here, state);
+    return state;
   }
 
   // Takes `carry` past step i, whose outputs nobody makes.
   template <bool kBackward>
-  __device__ __forceinline__ void pass(int i, float (&carry)[kF]) const {
+  __device__ __forceinline__ void pass(int i, Map<kF>& carry) const {
     Elements x;
     read(x, i, 0);
     Map<kF> map = map_of<kBackward>(gains_at(i), x);
     const Map<kF> before = join_lanes<kBackward>(map);
-    float state[kF];
-    exchange<kBackward>(map, before, exchange_at(i), carry, state);
+    exchange<kBackward>(map, before, exchange_at(i), carry);
   }
 
   // The state before this part: of the parts before it in time, in their order.
   template <bool kBackward>
-  __device__ __forceinline__ void take_carry(float (&carry)[kF], int direction) const {
-#pragma unroll
-    for (int f = 0; f < kF; ++f) carry[f] = 0.0f;
+  __device__ __forceinline__ void take_carry(Map<kF>& carry, int direction) const {
+    carry = unchanged();
     if constexpr (c.split_k > 1) {
       for (int i = 0; i < (kBackward ? c.split_k - 1 - part_ : part_); ++i) {
         const float* const from = carries(direction, kBackward ? c.split_k - 1 - i : i);
         const float product = from[head_];
 #pragma unroll
         for (int f = 0; f < kF; ++f)
-          if (feature_ + f < z_.D) carry[f] = fmaf(product, carry[f], from[z_.H + column() + f]);
+          if (feature_ + f < z_.D) carry.state[f] = fmaf(product, carry.state[f], from[z_.H + column() + f]);
       }
     }
   }
@@ -543,7 +585,7 @@ class Block {
   const int warp_;
   Gains* gains_;
   float* exchange_;
-  int feature_lane_, token_lane_, slab_, head_, batch_, feature_, part_, first_, end_;
+  int feature_lane_, token_lane_, slab_, head_, batch_, feature_, part_, rank_, first_, end_;
 };
 
 __device__ __forceinline__ void begin() {
@@ -553,7 +595,7 @@ __device__ __forceinline__ void begin() {
 #endif
 }
 
-// Grid {slabs of every head of every batch, parts}.
+// Grid {blocks of a cluster of slabs of every head of every batch, parts}.
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p) {
   extern __shared__ __align__(16) unsigned char scan_shared[];
