@@ -23,6 +23,7 @@
 #include "operand.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/mbarrier.cuh"
 #include "scan.h"
 
 namespace trigen::scan {
@@ -74,6 +75,7 @@ class Block {
     constexpr int kRing = ring_bytes(s.op, s.layout, c, kBytes<kD>);
     gains_ = reinterpret_cast<Gains*>(shared + kRing);
     exchange_ = reinterpret_cast<float*>(shared + kRing + 2 * 16 * gains(s.layout, c));
+    met_ = exchange_ + 2 * inputs(s.op) * exchange_floats(c);
     const int lane = static_cast<int>(threadIdx.x) % 32, each = slabs(c, z_.D),
               place = static_cast<int>(blockIdx.x) / kBlocks;
     feature_lane_ = lane % kFeatureLanes;
@@ -88,7 +90,14 @@ class Block {
     // All blocks of a cluster have as many steps, the last of which may have no tokens.
     end_ = kBlocks > 1 ? schedule::ceil_div(schedule::ceil_div(z_.T, c.tile_m), kBlocks) * kBlocks
                        : schedule::min(first_ + part_steps(c, z_.T), schedule::ceil_div(z_.T, c.tile_m));
-    if constexpr (kBlocks > 1) ptx::cluster_arrive();
+    if constexpr (kBlocks > 1) {
+      if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; ++i) ptx::mbarrier_init(met_barrier(i), 1);
+        ptx::mbarrier_fence_init();
+      }
+      __syncwarp();
+      ptx::cluster_arrive_relaxed();
+    }
   }
 
   // y of scan, dx of scan_grad_input.
@@ -434,37 +443,44 @@ class Block {
     return state;
   }
 
-  // The same where a cluster's blocks have a step each, in the order of their ranks. A row of `met` is written again in
-  // the second step after this one: whoever does so has waited for all arrivals in between, of threads that have read it.
-  // No block is written to behind the last wait.
+  // The same where a cluster's blocks have a step each, in the order of their ranks. Maps, and the mbarrier that counts
+  // them, have two places. Whoever sends those of step i + 2 has all of step i + 1, and who sent these had read step i.
+  // No block ends before all has come that is sent to it.
   template <bool kBackward>
-  __device__ __forceinline__ Map<kF> meet(const Map<kF>& map, const Map<kF>& before, int i,
+  __device__ __forceinline__ Map<kF> meet(const Map<kF>& map, const Map<kF>& before, int step,
                                           Map<kF>& carry) const {
     Map<kF> all = unchanged();
-    const Map<kF> here = exchange<kBackward>(map, before, exchange_at(i), all);
-    float* const met = exchange_ + 2 * exchange_floats(c) + i % 2 * kBlocks * kPitch;
-    if (i == 0) ptx::cluster_wait();  // all blocks have begun
+    const Map<kF> here = exchange<kBackward>(map, before, exchange_at(step), all);
+    const float* const met = met_ + step % 2 * kBlocks * kPitch;
+    if (step == 0) ptx::cluster_wait();  // all blocks have begun, with barriers
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(met_barrier(step), kBlocks * 4 * (c.tile_n + 1));
     if (token_lane_ == 0) {
-      for (int to = warp_; to < kBlocks; to += kWarps) {
-        const unsigned row = ptx::cluster_address(ptx::shared_address(met + rank_ * kPitch), to);
+#pragma unroll
+      for (int i = 0; i < ceil_div(kBlocks, kWarps); ++i) {
+        const int to = warp_ + i * kWarps;
+        if (to >= kBlocks) break;
+        const unsigned barrier = ptx::cluster_address(met_barrier(step), to),
+                       row = ptx::cluster_address(ptx::shared_address(met + rank_ * kPitch), to),
+                       states = row + 4 * kF * feature_lane_;
         if constexpr (kF % 4 == 0) {
 #pragma unroll
           for (int f = 0; f < kF; f += 4)
-            ptx::store_cluster(row + 4 * (feature_lane_ * kF + f), all.state[f], all.state[f + 1],
-                               all.state[f + 2], all.state[f + 3]);
+            ptx::store_cluster_async(states + 4 * f, barrier, all.state[f], all.state[f + 1],
+                                     all.state[f + 2], all.state[f + 3]);
         } else {
 #pragma unroll
-          for (int f = 0; f < kF; ++f) ptx::store_cluster(row + 4 * (feature_lane_ * kF + f), all.state[f]);
+          for (int f = 0; f < kF; ++f) ptx::store_cluster_async(states + 4 * f, barrier, all.state[f]);
         }
-        if (feature_lane_ == 0) ptx::store_cluster(row + 4 * c.tile_n, all.product);
+        if (feature_lane_ == 0) ptx::store_cluster_async(row + 4 * c.tile_n, barrier, all.product);
       }
     }
-    __syncwarp();
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
+    ptx::mbarrier_wait(met_barrier(step), step / 2 % 2);
     Map<kF> state = enter<false, kBlocks>(met, rank_, carry);
     pass_on(here, state);
     return state;
+  }
+  __device__ __forceinline__ unsigned met_barrier(int i) const {
+    return ptx::shared_address(met_ + 2 * kBlocks * kPitch) + 8 * (i % 2);
   }
 
   // Takes `carry` past step i, whose outputs nobody makes.
@@ -584,7 +600,7 @@ class Block {
   const unsigned ring_;
   const int warp_;
   Gains* gains_;
-  float* exchange_;
+  float *exchange_, *met_;
   int feature_lane_, token_lane_, slab_, head_, batch_, feature_, part_, rank_, first_, end_;
 };
 

@@ -78,7 +78,7 @@ TRIGEN_HOST_DEVICE constexpr int stage_bytes(Layout layout, const Config& c, int
 // Shared memory: the ring, of scan_grad_weight of both inputs; the gains of a step's tokens, of two steps; what the warps
 // hand to each other, twice, as a step's readers may still be there when the next one's writers are: the state that a
 // warp's tokens leave of a feature, and the product of their decays, in each direction; behind it what the blocks of a
-// cluster do.
+// cluster do, and an mbarrier for each of the two.
 TRIGEN_HOST_DEVICE constexpr int inputs(Op op) { return makes_vectors(op) ? 2 : 1; }
 TRIGEN_HOST_DEVICE constexpr int ring_bytes(Op op, Layout layout, const Config& c, int element) {
   return c.stages * inputs(op) * stage_bytes(layout, c, element);
@@ -92,7 +92,7 @@ TRIGEN_HOST_DEVICE constexpr int pitch(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int exchange_floats(const Config& c) { return c.warps_m * pitch(c); }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(Op op, Layout layout, const Config& c, int element) {
   return ring_bytes(op, layout, c, element) + 2 * 16 * gains(layout, c) +
-         4 * 2 * (inputs(op) * exchange_floats(c) + c.cluster * pitch(c));
+         4 * 2 * (inputs(op) * exchange_floats(c) + c.cluster * pitch(c)) + (c.cluster > 0 ? 16 : 0);
 }
 
 // Workspace in floats. Of split_k > 1: for each direction and part the products of its decays [h] and the states that
