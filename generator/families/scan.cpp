@@ -178,8 +178,10 @@ class Scan final : public Family {
     const int again = (sums ? 1 : 0) + (c.split_k > 1 ? geometry::inputs(p.op) : 0);
     if (again > 0) work.rereads = {{x * (sums ? 2 : 1), x * again}};
     work.l2_bytes = work.memory_bytes + x * again;
-    // Of an element: its own, its share of what a thread does for its warps' maps, and of its features' sums.
-    const double own = (sums ? 16 : 10) + 3.0 * (sums ? 2 : 1) * c.warps_m / static_cast<double>(chunk) +
+    // Of an element: its own, its share of what a thread does for the maps of its warps and blocks, and of its features'
+    // sums.
+    const double own = (sums ? 16 : 10) +
+                       3.0 * (sums ? 2 : 1) * (c.warps_m + c.cluster) / static_cast<double>(chunk) +
                        (sums ? 24.0 / geometry::features(p.layout, c) : 0);
     work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) * own;
     if (c.split_k > 1) work.passes.push_back({.rates = "add_rows", .parts = c.split_k});
@@ -239,11 +241,12 @@ class Scan final : public Family {
       c.split_k = last = parts;
       if (!reject(p, target, c)) out.push_back(c);
     }
-    // Clusters, as long as those of half the size do not fill the device.
+    // Clusters, as long as those of half the size do not fill the device with 512 threads on an SM.
     c.split_k = 1;
     for (c.cluster = 2; c.cluster <= 8; c.cluster *= 2)
       if (target.compute_capability == 90 && c.cluster <= steps &&
-          columns(p, c) * c.cluster / 2 < 4 * int64_t{target.sms} && !reject(p, target, c))
+          columns(p, c) * c.cluster / 2 * geometry::threads(c) < 512 * int64_t{target.sms} &&
+          !reject(p, target, c))
         out.push_back(c);
   }
 };
