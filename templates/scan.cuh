@@ -421,14 +421,17 @@ class Block {
 #pragma unroll
     for (int i = 0; i < kMaps; ++i) {
       const int n = kReversed ? kMaps - 1 - i : i;
-      const float* const row = from + n * kPitch;
-      Map<kF> map;
-      map.product = row[c.tile_n];
-      read_floats(map.state, row + feature_lane_ * kF);
       if (n == own) before = carry;
-      pass_on(map, carry);
+      pass_on(handed(from, n), carry);
     }
     return before;
+  }
+  __device__ __forceinline__ Map<kF> handed(const float* from, int n) const {
+    const float* const row = from + n * kPitch;
+    Map<kF> map;
+    map.product = row[c.tile_n];
+    read_floats(map.state, row + feature_lane_ * kF);
+    return map;
   }
 
   // The state before this thread's tokens, whose warp has `map` and whose lanes before it `before`; `carry`, before the
@@ -449,35 +452,45 @@ class Block {
   template <bool kBackward>
   __device__ __forceinline__ Map<kF> meet(const Map<kF>& map, const Map<kF>& before, int step,
                                           Map<kF>& carry) const {
-    Map<kF> all = unchanged();
-    const Map<kF> here = exchange<kBackward>(map, before, exchange_at(step), all);
+    float* const through = exchange_at(step);
+    hand_on<kBackward>(map, through);
+    __syncthreads();
     const float* const met = met_ + step % 2 * kBlocks * kPitch;
     if (step == 0) ptx::cluster_wait();  // all blocks have begun, with barriers
     if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(met_barrier(step), kBlocks * 4 * (c.tile_n + 1));
-    if (token_lane_ == 0) {
+    if (warp_ < kBlocks) {
+      Map<kF> all = unchanged();
+      enter<kBackward, kWarps>(through, -1, all);
+      if (token_lane_ == 0) {
 #pragma unroll
-      for (int i = 0; i < ceil_div(kBlocks, kWarps); ++i) {
-        const int to = warp_ + i * kWarps;
-        if (to >= kBlocks) break;
-        const unsigned barrier = ptx::cluster_address(met_barrier(step), to),
-                       row = ptx::cluster_address(ptx::shared_address(met + rank_ * kPitch), to),
-                       states = row + 4 * kF * feature_lane_;
-        if constexpr (kF % 4 == 0) {
-#pragma unroll
-          for (int f = 0; f < kF; f += 4)
-            ptx::store_cluster_async(states + 4 * f, barrier, all.state[f], all.state[f + 1],
-                                     all.state[f + 2], all.state[f + 3]);
-        } else {
-#pragma unroll
-          for (int f = 0; f < kF; ++f) ptx::store_cluster_async(states + 4 * f, barrier, all.state[f]);
-        }
-        if (feature_lane_ == 0) ptx::store_cluster_async(row + 4 * c.tile_n, barrier, all.product);
+        for (int to = warp_; to < kBlocks; to += kWarps) send(all, met, step, to);
       }
     }
+    Map<kF> here = unchanged();
+#pragma unroll 1
+    for (int i = 0; i < (kBackward ? kWarps - 1 - warp_ : warp_); ++i)
+      pass_on(handed(through, kBackward ? kWarps - 1 - i : i), here);
+    if constexpr (kTokenLanes > 1) pass_on(before, here);
     ptx::mbarrier_wait(met_barrier(step), step / 2 % 2);
     Map<kF> state = enter<false, kBlocks>(met, rank_, carry);
     pass_on(here, state);
     return state;
+  }
+  // The map of this block's step, into its row in block `to`.
+  __device__ __forceinline__ void send(const Map<kF>& map, const float* met, int step, int to) const {
+    const unsigned barrier = ptx::cluster_address(met_barrier(step), to),
+                   row = ptx::cluster_address(ptx::shared_address(met + rank_ * kPitch), to),
+                   states = row + 4 * kF * feature_lane_;
+    if constexpr (kF % 4 == 0) {
+#pragma unroll
+      for (int f = 0; f < kF; f += 4)
+        ptx::store_cluster_async(states + 4 * f, barrier, map.state[f], map.state[f + 1], map.state[f + 2],
+                                 map.state[f + 3]);
+    } else {
+#pragma unroll
+      for (int f = 0; f < kF; ++f) ptx::store_cluster_async(states + 4 * f, barrier, map.state[f]);
+    }
+    if (feature_lane_ == 0) ptx::store_cluster_async(row + 4 * c.tile_n, barrier, map.product);
   }
   __device__ __forceinline__ unsigned met_barrier(int i) const {
     return ptx::shared_address(met_ + 2 * kBlocks * kPitch) + 8 * (i % 2);
