@@ -50,6 +50,7 @@ class Block {
   static constexpr int kWarps = c.warps_m, kThreads = threads(c), kVec = c.vec_c, kRaws = c.tile_k;
   static constexpr int kPitch = pitch(c), kBlocks = blocks(c);
   static constexpr int kStage = stage_bytes(s.layout, c, kBytes<kD>);
+  static constexpr int kRow = row_bytes(s.layout, c, kBytes<kD>), kGap = chunk_gap(s.layout, c, kBytes<kD>);
   // All steps are of tokens that there are, all blocks of such features.
   static constexpr bool kWholeTokens = !kGeneric<C> && s.T % (c.tile_m * kBlocks) == 0;
   static constexpr bool kWholeFeatures = !kGeneric<C> && s.D % c.tile_n == 0;
@@ -246,7 +247,6 @@ class Block {
 
   // Of element (token, feature) of a step, from the stage's beginning.
   __device__ __forceinline__ static int offset(int token, int feature) {
-    constexpr int kRow = row_bytes(s.layout, c, kBytes<kD>), kGap = chunk_gap(s.layout, c, kBytes<kD>);
     return kBTD ? token * kRow + token / kT * kGap + feature * kBytes<kD>
                 : feature * kRow + token * kBytes<kD>;
   }
@@ -254,36 +254,40 @@ class Block {
   // A step of `from` into place `at` of the ring, zeros beyond the last token and feature.
   __device__ __forceinline__ void copy(const Activations& from, int step, int at) const {
     constexpr int kCopy = c.vec_b, kBytesOfCopy = kCopy * kBytes<kD>;
-    constexpr int kRow = (kBTD ? c.tile_n : c.tile_m) / kCopy, kRows = kBTD ? c.tile_m : c.tile_n;
+    constexpr int kPieces = (kBTD ? c.tile_n : c.tile_m) / kCopy, kRows = kBTD ? c.tile_m : c.tile_n;
     // Copies of a row go to neighbouring threads, and a thread's own lie kDown rows below each other.
-    constexpr int kAcross = schedule::min(kRow, kThreads), kDown = kThreads / kAcross;
-    static_assert(kRow % kAcross == 0 && kThreads % kAcross == 0,
+    constexpr int kAcross = schedule::min(kPieces, kThreads), kDown = kThreads / kAcross;
+    static_assert(kPieces % kAcross == 0 && kThreads % kAcross == 0,
                   "threads are whole rows of copies, or rows of threads");
+    // In shared memory, too, they are equally far apart, unless a gap is between some of them.
+    constexpr bool kEven = kGap == 0 || kDown % kT == 0;
+    constexpr int kFar = kDown * kRow + kDown / kT * kGap;
     const unsigned stage = ring_ + at * kStage;
     const int first = static_cast<int>(threadIdx.x) / kAcross, t0 = step * c.tile_m, d0 = slab_ * c.tile_n;
     const bool whole = (kWholeTokens || t0 + c.tile_m <= z_.T) && (kWholeFeatures || d0 + c.tile_n <= z_.D);
     const long long down = static_cast<long long>(from.row) * kDown;
 #pragma unroll
-    for (int k = 0; k < kRow / kAcross; ++k) {
+    for (int k = 0; k < kPieces / kAcross; ++k) {
       const int inner = (static_cast<int>(threadIdx.x) % kAcross + k * kAcross) * kCopy;
       const auto* source =
           static_cast<const Storage<kD>*>(from.data) +
           (batch_ * from.batch + head_ * from.head +
            (kBTD ? (t0 + first) * from.row + d0 + inner : (d0 + first) * from.row + t0 + inner));
+      const unsigned place = stage + (kBTD ? offset(first, inner) : offset(inner, first));
 #pragma unroll
       for (int j = 0; j < ceil_div(kRows, kDown); ++j, source += down) {
         const int outer = first + j * kDown;
         if (kRows % kDown != 0 && outer >= kRows) break;
         const int token = kBTD ? outer : inner, feature = kBTD ? inner : outer;
         const bool inside = whole || (t0 + token < z_.T && d0 + feature < z_.D);
+        const unsigned to = kEven ? place + j * kFar : stage + offset(token, feature);
         if constexpr (kAsynchronous) {
-          ptx::cp_async<kBytesOfCopy>(stage + offset(token, feature), inside ? source : from.data,
-                                      inside ? kBytesOfCopy : 0);
+          ptx::cp_async<kBytesOfCopy>(to, inside ? source : from.data, inside ? kBytesOfCopy : 0);
         } else {
           Raw<kD, kCopy> raw;
           raw.clear();
           if (inside) ptx::load_global_nc<kBytesOfCopy>(raw.w, source);
-          ptx::store_shared<kBytesOfCopy>(stage + offset(token, feature), raw.w);
+          ptx::store_shared<kBytesOfCopy>(to, raw.w);
         }
       }
     }
@@ -291,12 +295,10 @@ class Block {
 
   // This thread's elements of step i, of input `input`.
   __device__ __forceinline__ void read(Elements& to, int i, int input) const {
-    const unsigned stage = ring_ + (i % c.stages * inputs(s.op) + input) * kStage;
-    const int t0 = (warp_ * kTokenLanes + token_lane_) * kT, d0 = feature_lane_ * kF;
+    const unsigned first = ring_ + (i % c.stages * inputs(s.op) + input) * kStage +
+                           offset((warp_ * kTokenLanes + token_lane_) * kT, feature_lane_ * kF);
 #pragma unroll
-    for (int r = 0; r < kRaws; ++r)
-      ptx::load_shared<Raw<kD, kVec>::kSize>(to.raw[r].w,
-                                             stage + (kBTD ? offset(t0 + r, d0) : offset(t0, d0 + r)));
+    for (int r = 0; r < kRaws; ++r) ptx::load_shared<Raw<kD, kVec>::kSize>(to.raw[r].w, first + r * kRow);
   }
   // Of token t of step i: 16 bytes behind each chunk keep lanes of different chunks off each other's banks.
   __device__ __forceinline__ static int gain_place(int i, int t) {
@@ -463,7 +465,8 @@ class Block {
       enter<kBackward, kWarps>(through, -1, all);
       if (token_lane_ == 0) {
 #pragma unroll
-        for (int to = warp_; to < kBlocks; to += kWarps) send(all, met, step, to);
+        for (int i = 0; i < ceil_div(kBlocks, kWarps); ++i)
+          if (const int to = warp_ + i * kWarps; to < kBlocks) send(all, met, step, to);
       }
     }
     Map<kF> here = unchanged();
