@@ -229,6 +229,7 @@ class Block {
     fetch(0);
     put_gains(0);
     fetch(1);
+    if constexpr (kBlocks > 1) ptx::cluster_wait();  // all blocks have begun, with barriers
     for (int i = 0; i < count; ++i) {
       if constexpr (kAsynchronous) ptx::cp_async_wait<c.stages - 2>();
       __syncthreads();  // step i has landed, and step i - 1 was read
@@ -458,7 +459,6 @@ class Block {
     hand_on<kBackward>(map, through);
     __syncthreads();
     const float* const met = met_ + step % 2 * kBlocks * kPitch;
-    if (step == 0) ptx::cluster_wait();  // all blocks have begun, with barriers
     if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(met_barrier(step), kBlocks * 4 * (c.tile_n + 1));
     if (warp_ < kBlocks) {
       Map<kF> all = unchanged();
