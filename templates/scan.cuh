@@ -13,7 +13,7 @@
 // overflow. The tree is the kernel's alone: every run has the same bits.
 //
 // A cluster takes as many steps in a row at a time as it has blocks, so that x is read once however few the columns are.
-// Each block sends the map of its step to all of them, and they put the maps together in the same order.
+// Each block sends the map of its step to all of them, and they put the maps together in the order of the tokens.
 //
 // scan_grad_weight adds up over batches and features, with the forward state h[t] before token t, the backward one g[t]
 // behind it:  source x g, target dy decay h, decay (g + target dy) h, diagonal dy x, grad_bias dy.
@@ -134,8 +134,7 @@ class Block {
         for (int f = 0; f < kF; ++f) carry.state[f] = map.state[f];
       } else {
         const Map<kF> before = join_lanes<kBackward>(map);
-        const Map<kF> state = kBlocks > 1 ? meet<kBackward>(map, before, i, carry)
-                                          : exchange<kBackward>(map, before, exchange_at(i), carry);
+        const Map<kF> state = exchange<kBackward>(map, before, i, carry);
 #pragma unroll
         for (int t = 0; t < kT; ++t)
 #pragma unroll
@@ -164,14 +163,13 @@ class Block {
     float* const states = static_cast<float*>(p_.workspace) + carry_floats(s.op, c, z_) + column();
     take_carry<false>(carry, 0);
     walk<false>(&p_.x, nullptr, [&](int i, int step) {
+      const Map<kF> state = pass<false>(i, carry);
       if (warp_ == 0 && token_lane_ == 0) {
 #pragma unroll
         for (int f = 0; f < kF; ++f)
-          if (feature_ + f < z_.D) states[step * columns(z_) + f] = carry.state[f];
+          if (feature_ + f < z_.D) states[step * columns(z_) + f] = state.state[f];
       }
-      pass<false>(i, carry);
     });
-    __syncthreads();
     take_carry<true>(back, 1);
     walk<true>(&p_.x, &p_.y, [&](int i, int step) {
 #pragma unroll
@@ -187,9 +185,8 @@ class Block {
       hand_on<false>(forward, here);
       hand_on<true>(backward, here + exchange_floats(c));
       __syncthreads();
-      Map<kF> state = enter<false, kWarps>(here, warp_, carry),
-              last = enter<true, kWarps>(here + exchange_floats(c), warp_, back);
-      if constexpr (kTokenLanes > 1) pass_on(before, state), pass_on(behind, last);
+      Map<kF> state = behind_warps<false>(here, before, carry),
+              last = behind_all<true>(here + exchange_floats(c), behind, i, back);
       add_up(g, x, dy, state.state, last.state, token(step));
     });
   }
@@ -201,7 +198,7 @@ class Block {
   __device__ __forceinline__ void walk(const Activations* a, const Activations* b, const Body& body) {
     const int count = (end_ - first_) / kBlocks;
     const auto step_at = [&](int i) {
-      return kBackward ? end_ - 1 - (i * kBlocks + rank_) : first_ + i * kBlocks + rank_;
+      return (kBackward ? end_ - (i + 1) * kBlocks : first_ + i * kBlocks) + rank_;
     };
     const auto load = [&](int i) {
       if (i < count) {
@@ -229,7 +226,7 @@ class Block {
     fetch(0);
     put_gains(0);
     fetch(1);
-    if constexpr (kBlocks > 1) ptx::cluster_wait();  // all blocks have begun, with barriers
+    if (kBlocks > 1 && b == nullptr) ptx::cluster_wait();  // all blocks have begun, with barriers
     for (int i = 0; i < count; ++i) {
       if constexpr (kAsynchronous) ptx::cp_async_wait<c.stages - 2>();
       __syncthreads();  // step i has landed, and step i - 1 was read
@@ -238,6 +235,7 @@ class Block {
       fetch(i + 2);
       body(i, step_at(i));
     }
+    done_ += count;
   }
 
 #if __CUDA_ARCH__ >= 800
@@ -438,26 +436,34 @@ class Block {
   }
 
   // The state before this thread's tokens, whose warp has `map` and whose lanes before it `before`; `carry`, before the
-  // step's tokens, becomes that behind them.
+  // tokens of step i, becomes that behind them.
   template <bool kBackward>
-  __device__ __forceinline__ Map<kF> exchange(const Map<kF>& map, const Map<kF>& before, float* through,
+  __device__ __forceinline__ Map<kF> exchange(const Map<kF>& map, const Map<kF>& before, int i,
                                               Map<kF>& carry) const {
-    hand_on<kBackward>(map, through);
+    hand_on<kBackward>(map, exchange_at(i));
     __syncthreads();
+    return behind_all<kBackward>(exchange_at(i), before, i, carry);
+  }
+  // The same of maps that have been handed on.
+  template <bool kBackward>
+  __device__ __forceinline__ Map<kF> behind_all(const float* through, const Map<kF>& before, int i,
+                                                Map<kF>& carry) const {
+    return kBlocks > 1 ? behind_blocks<kBackward>(through, before, done_ + i, carry)
+                       : behind_warps<kBackward>(through, before, carry);
+  }
+  template <bool kBackward>
+  __device__ __forceinline__ Map<kF> behind_warps(const float* through, const Map<kF>& before,
+                                                  Map<kF>& carry) const {
     Map<kF> state = enter<kBackward, kWarps>(through, warp_, carry);
     if constexpr (kTokenLanes > 1) pass_on(before, state);
     return state;
   }
-
-  // The same where a cluster's blocks have a step each, in the order of their ranks. Maps, and the mbarrier that counts
-  // them, have two places. Whoever sends those of step i + 2 has all of step i + 1, and who sent these had read step i.
-  // No block ends before all has come that is sent to it.
+  // Where a cluster's blocks have a step each, along the tokens by their ranks. Maps, and the mbarrier that counts them, have
+  // two places. Whoever sends those of step i + 2 has all of step i + 1, and who sent these had read step i. No block
+  // ends before all has come that is sent to it.
   template <bool kBackward>
-  __device__ __forceinline__ Map<kF> meet(const Map<kF>& map, const Map<kF>& before, int step,
-                                          Map<kF>& carry) const {
-    float* const through = exchange_at(step);
-    hand_on<kBackward>(map, through);
-    __syncthreads();
+  __device__ __forceinline__ Map<kF> behind_blocks(const float* through, const Map<kF>& before, int step,
+                                                   Map<kF>& carry) const {
     const float* const met = met_ + step % 2 * kBlocks * kPitch;
     if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(met_barrier(step), kBlocks * 4 * (c.tile_n + 1));
     if (warp_ < kBlocks) {
@@ -475,7 +481,7 @@ class Block {
       pass_on(handed(through, kBackward ? kWarps - 1 - i : i), here);
     if constexpr (kTokenLanes > 1) pass_on(before, here);
     ptx::mbarrier_wait(met_barrier(step), step / 2 % 2);
-    Map<kF> state = enter<false, kBlocks>(met, rank_, carry);
+    Map<kF> state = enter<kBackward, kBlocks>(met, rank_, carry);
     pass_on(here, state);
     return state;
   }
@@ -499,14 +505,14 @@ class Block {
     return ptx::shared_address(met_ + 2 * kBlocks * kPitch) + 8 * (i % 2);
   }
 
-  // Takes `carry` past step i, whose outputs nobody makes.
+  // Takes `carry` past step i, whose outputs nobody makes; returns the state before this thread's tokens.
   template <bool kBackward>
-  __device__ __forceinline__ void pass(int i, Map<kF>& carry) const {
+  __device__ __forceinline__ Map<kF> pass(int i, Map<kF>& carry) const {
     Elements x;
     read(x, i, 0);
     Map<kF> map = map_of<kBackward>(gains_at(i), x);
     const Map<kF> before = join_lanes<kBackward>(map);
-    exchange<kBackward>(map, before, exchange_at(i), carry);
+    return exchange<kBackward>(map, before, i, carry);
   }
 
   // The state before this part: of the parts before it in time, in their order.
@@ -618,6 +624,7 @@ class Block {
   Gains* gains_;
   float *exchange_, *met_;
   int feature_lane_, token_lane_, slab_, head_, batch_, feature_, part_, rank_, first_, end_;
+  int done_ = 0;  // steps of walks before
 };
 
 __device__ __forceinline__ void begin() {

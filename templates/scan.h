@@ -106,7 +106,7 @@ TRIGEN_HOST_DEVICE constexpr long long carry_floats(Op op, const Config& c, cons
   return c.split_k == 1 ? 0 : inputs(op) * c.split_k * state_floats(z);
 }
 TRIGEN_HOST_DEVICE constexpr long long step_floats(const Config& c, const schedule::Sizes& z) {
-  return ceil_div(z.T, c.tile_m) * columns(z);
+  return ceil_div(ceil_div(z.T, c.tile_m), blocks(c)) * blocks(c) * columns(z);
 }
 TRIGEN_HOST_DEVICE constexpr long long workspace_floats(const Shape& s, const Config& c,
                                                         const schedule::Sizes& z) {

@@ -36,9 +36,8 @@ class Scan final : public Family {
             {&Config::warps_n, {1}},
             range_key(&Config::stages, 2, 8, "one step is computed while others are loaded"),
             range_key(&Config::split_k, 1, 1024),
-            makes_vectors(p.op) ? ConfigKey{&Config::cluster, {0}, "is for scan and scan_grad_input only"}
-            : c.split_k > 1     ? ConfigKey{&Config::cluster, {0}, "is for tokens in one part, split_k=1"}
-                                : ConfigKey{&Config::cluster, {0, 2, 4, 8}},
+            c.split_k > 1 ? ConfigKey{&Config::cluster, {0}, "is for tokens in one part, split_k=1"}
+                          : ConfigKey{&Config::cluster, {0, 2, 4, 8}},
             {&Config::vec_a, {1}, "vectors of W are read singly"},
             powers_key(&Config::vec_b, vec, widths),
             powers_key(&Config::vec_c, vec, widths),
@@ -181,7 +180,7 @@ class Scan final : public Family {
     // Of an element: its own, its share of what a thread does for the maps of its warps and blocks, and of its features'
     // sums.
     const double own = (sums ? 16 : 10) +
-                       3.0 * (sums ? 2 : 1) * (c.warps_m + c.cluster) / static_cast<double>(chunk) +
+                       3.0 * ((sums ? 2 : 1) * c.warps_m + c.cluster) / static_cast<double>(chunk) +
                        (sums ? 24.0 / geometry::features(p.layout, c) : 0);
     work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) * own;
     if (c.split_k > 1) work.passes.push_back({.rates = "add_rows", .parts = c.split_k});
