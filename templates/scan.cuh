@@ -170,6 +170,7 @@ class Block {
   }
 
   __device__ __forceinline__ void store(float (&out)[kT][kF], int t0) const {
+    if (!(kWholeTokens && G::kAllSteps) && t0 >= at_.z.T) return;
     if constexpr (kBTD) {
       if (!kWholeFeatures && at_.feature >= at_.z.D) return;
       const bool whole = kWholeTokens || t0 + kT <= at_.z.T;
@@ -177,7 +178,6 @@ class Block {
       for (int t = 0; t < kT; ++t)
         if (whole || t0 + t < at_.z.T) put(t0, t, out[t]);
     } else {
-      if (!kWholeTokens && t0 >= at_.z.T) return;
 #pragma unroll
       for (int f = 0; f < kF; ++f) {
         float v[kT];

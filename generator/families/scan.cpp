@@ -37,7 +37,7 @@ class Scan final : public Family {
             range_key(&Config::stages, 2, 8, "one step is computed while others are loaded"),
             range_key(&Config::split_k, 1, 1024),
             c.split_k > 1 ? ConfigKey{&Config::cluster, {0}, "is for tokens in one part, split_k=1"}
-                          : ConfigKey{&Config::cluster, {0, 2, 4, 8}},
+                          : ConfigKey{&Config::cluster, {0, 2, 3, 4, 5, 6, 7, 8}},
             {&Config::vec_a, {1}, "vectors of W are read singly"},
             powers_key(&Config::vec_b, vec, widths),
             powers_key(&Config::vec_c, vec, widths),
@@ -169,7 +169,8 @@ class Scan final : public Family {
     const int64_t places = places_of(target, work);
     // Rows of fewer than 128 bytes ask the L2 more often for the same bytes.
     const double lines = p.layout == Layout::kBTD ? std::max(1.0, 128 / (c.tile_n * element)) : 1;
-    const double at_once = static_cast<double>(c.cluster == 0 ? places * sms : at_once_of(target, c, places));
+    const double at_once = static_cast<double>(
+        c.cluster == 0 ? places * sms : clusters_at_once(target, c.cluster, static_cast<int>(places)));
     work.chained = steps * std::ceil(work.grid / at_once) * (1 + (lines - 1) / 2);
     const LaunchPlan plan = launch_plan(p, target, c);
     const double x = static_cast<double>(p.B * p.H * p.T * p.D) * element;
@@ -194,17 +195,13 @@ class Scan final : public Family {
   static int64_t columns(const Problem& p, const Config& c) {
     return p.B * p.H * geometry::slabs(c, static_cast<int>(p.D));
   }
-  // Blocks of an SM, and clusters of the device: those of blocks on at most so many SMs.
+  // Blocks of an SM.
   static int64_t places_of(const Target& target, const Work& work) {
     return std::max<int64_t>(
         1, std::min(
                {target.shared_per_sm / (work.shared_bytes + target.reserved_shared_per_block),
                 int64_t{target.max_threads_per_sm} / work.threads,
                 int64_t{target.registers_per_sm} / (work.threads * std::max<int64_t>(work.registers, 32))}));
-  }
-  static int64_t at_once_of(const Target& target, const Config& c, int64_t places) {
-    const int on = schedule::ceil_div(c.cluster, static_cast<int>(places));
-    return clusters_at_once(target, on) * std::max<int64_t>(1, places / c.cluster);
   }
   static ConfigKey::Values tile_widths(const Problem& p, const Config& c) {
     ConfigKey::Values out;
@@ -240,10 +237,12 @@ class Scan final : public Family {
       c.split_k = last = parts;
       if (!reject(p, target, c)) out.push_back(c);
     }
-    // Clusters, as long as those of half the size do not fill the device with 512 threads on an SM.
+    // Clusters, as long as those of half the size do not fill the device with 512 threads on an SM. Of 7 blocks there may
+    // be room for more than of 8, by more than they take longer.
     c.split_k = 1;
-    for (c.cluster = 2; c.cluster <= 8; c.cluster *= 2)
-      if (target.compute_capability == 90 && c.cluster <= steps &&
+    for (const int cluster : {2, 4, 7, 8})
+      if (c.cluster = cluster;
+          target.compute_capability == 90 && c.cluster <= steps &&
           columns(p, c) * c.cluster / 2 * geometry::threads(c) < 512 * int64_t{target.sms} &&
           !reject(p, target, c))
         out.push_back(c);

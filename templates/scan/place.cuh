@@ -20,8 +20,9 @@ struct Geometry {
   static constexpr int kF = features(s.layout, c), kT = tokens(s.layout, c);
   static constexpr int kFeatureLanes = feature_lanes(s.layout, c), kTokenLanes = token_lanes(s.layout, c);
   static constexpr int kWarps = c.warps_m, kThreads = threads(c), kBlocks = blocks(c);
-  // All steps are of tokens that there are, all blocks of such features.
-  static constexpr bool kWholeTokens = !kGeneric<C> && s.T % (c.tile_m * kBlocks) == 0;
+  // Steps have all of their tokens or none, blocks all of their features; no step of a cluster's block has none.
+  static constexpr bool kWholeTokens = !kGeneric<C> && s.T % c.tile_m == 0;
+  static constexpr bool kAllSteps = kBlocks == 1 || (!kGeneric<C> && s.T % (c.tile_m * kBlocks) == 0);
   static constexpr bool kWholeFeatures = !kGeneric<C> && s.D % c.tile_n == 0;
   static_assert(c.tile_m == step_tokens(s.layout, c), "a step has one chunk of every thread");
   static_assert(32 % kFeatureLanes == 0 && kFeatureLanes * kF == c.tile_n, "lanes lie along whole features");

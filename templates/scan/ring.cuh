@@ -108,8 +108,9 @@ class Ring {
     constexpr int kFar = kDown * kRow + kDown / kT * kGap;
     const unsigned stage = ring_ + at * kStage;
     const int first = static_cast<int>(threadIdx.x) / kAcross, t0 = step * c.tile_m, d0 = at_.slab * c.tile_n;
+    const bool any = G::kAllSteps || t0 < at_.z.T;
     const bool whole =
-        (kWholeTokens || t0 + c.tile_m <= at_.z.T) && (kWholeFeatures || d0 + c.tile_n <= at_.z.D);
+        (kWholeTokens ? any : t0 + c.tile_m <= at_.z.T) && (kWholeFeatures || d0 + c.tile_n <= at_.z.D);
     const long long down = static_cast<long long>(from.row) * kDown;
 #pragma unroll
     for (int k = 0; k < kPieces / kAcross; ++k) {
@@ -124,7 +125,8 @@ class Ring {
         const int outer = first + j * kDown;
         if (kRows % kDown != 0 && outer >= kRows) break;
         const int token = kBTD ? outer : inner, feature = kBTD ? inner : outer;
-        const bool inside = whole || (t0 + token < at_.z.T && d0 + feature < at_.z.D);
+        const bool inside = whole || (any && (kWholeTokens || t0 + token < at_.z.T) &&
+                                      (kWholeFeatures || d0 + feature < at_.z.D));
         const unsigned to = kEven ? place + j * kFar : stage + offset(token, feature);
         if constexpr (kAsynchronous) {
           ptx::cp_async<kBytesOfCopy>(to, inside ? source : from.data, inside ? kBytesOfCopy : 0);
@@ -147,7 +149,7 @@ class Ring {
   template <bool kBackward>
   __device__ __forceinline__ Gains gains_of(int t) const {
     constexpr DType kW = s.wdtype;
-    if (!kWholeTokens && t >= at_.z.T) return {0.0f, 1.0f, 0.0f, 0.0f};
+    if (!(kWholeTokens && G::kAllSteps) && t >= at_.z.T) return {0.0f, 1.0f, 0.0f, 0.0f};
     const auto* const w = static_cast<const Storage<kW>*>(at_.p.w) + (at_.head * at_.p.w_head + t);
     const auto row = [&](Vector i) { return to_float<kW>(w[i * at_.p.w_row]); };
     const float source = row(kSource), target = row(kTarget), decay = t > 0 ? row(kDecay) : 0.0f;

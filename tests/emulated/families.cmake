@@ -84,7 +84,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   # Clusters: more blocks than warps and fewer, steps that come again and blocks that have none; copies and lanes in any order.
   set(place 0)
   foreach(config
-      tile=64x64x16,warps=2x1,stages=2,splitk=1,vec=1x8x4,cluster=4 tile=64x32x8,warps=4x1,stages=3,splitk=1,vec=1x8x2,cluster=2
+      tile=64x64x16,warps=2x1,stages=2,splitk=1,vec=1x8x4,cluster=7 tile=64x32x8,warps=4x1,stages=3,splitk=1,vec=1x8x2,cluster=2
       tile=8x64x8,warps=1x1,stages=4,splitk=1,vec=1x8x2,cluster=8)
     math(EXPR place "${place} + 1")
     add_verify_test(scan.cluster_${place} scan --family scan --config ${config})

@@ -390,8 +390,9 @@ TEST(Families, ScansTakeClustersWhereThereAreSome) {
            ",vec=1x8x4,cluster=" + std::to_string(cluster);
   };
   EXPECT_EQ(refusal("scan", "sm_90", text, tile(1, 8).c_str()), "");
-  EXPECT_EQ(refusal("scan", "sm_90", text, tile(1, 3).c_str()),
-            "cluster=3: scan takes 0, 2, 4 or 8; try cluster=4");
+  EXPECT_EQ(refusal("scan", "sm_90", text, tile(1, 7).c_str()), "");
+  EXPECT_EQ(refusal("scan", "sm_90", text, tile(1, 1).c_str()),
+            "cluster=1: scan takes 0, 2, 3, 4, 5, 6, 7 or 8; try cluster=2");
   EXPECT_EQ(refusal("scan", "sm_80", text, tile(1, 4).c_str()),
             "cluster=4: sm_80 has no clusters of thread blocks; try cluster=0");
   EXPECT_EQ(refusal("scan", "sm_90", text, tile(2, 4).c_str()),
