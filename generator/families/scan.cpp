@@ -178,9 +178,12 @@ class Scan final : public Family {
     const int again = (sums ? 1 : 0) + (c.split_k > 1 ? geometry::inputs(p.op) : 0);
     if (again > 0) work.rereads = {{x * (sums ? 2 : 1), x * again}};
     work.l2_bytes = work.memory_bytes + x * again;
-    // Of an element: its own, its share of what a thread does for the maps of its warps and blocks, and of its features'
-    // sums.
-    const double own = (sums ? 16 : 10) +
+    // Of an element: its own, with checks of what is there unless all is, its share of what a thread does for the maps of
+    // its warps and blocks, and of its features' sums.
+    const bool whole = p.T % c.tile_m == 0 && p.D % c.tile_n == 0;
+    const double own = (sums    ? 16
+                        : whole ? 7
+                                : 10) +
                        3.0 * ((sums ? 2 : 1) * c.warps_m + c.cluster) / static_cast<double>(chunk) +
                        (sums ? 24.0 / geometry::features(p.layout, c) : 0);
     work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) * own;
