@@ -243,12 +243,13 @@ class Scan final : public Family {
     // Clusters, as long as those of half the size do not fill the device with 512 threads on an SM. Of 7 blocks there may
     // be room for more than of 8, by more than they take longer.
     c.split_k = 1;
-    for (const int cluster : {2, 4, 7, 8})
-      if (c.cluster = cluster;
-          target.compute_capability == 90 && c.cluster <= steps &&
-          columns(p, c) * c.cluster / 2 * geometry::threads(c) < 512 * int64_t{target.sms} &&
-          !reject(p, target, c))
+    for (const int cluster : {2, 4, 7, 8}) {
+      c.cluster = cluster;
+      const int64_t threads_by_half = columns(p, c) * cluster / 2 * geometry::threads(c);
+      if (target.compute_capability == 90 && cluster <= steps &&
+          threads_by_half < 512 * int64_t{target.sms} && !reject(p, target, c))
         out.push_back(c);
+    }
   }
 };
 
