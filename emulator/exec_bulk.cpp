@@ -1,10 +1,11 @@
 // Bulk asynchronous copies: cp.async.bulk and cp.async.bulk.tensor, into shared memory (completing on an
-// mbarrier) and out of it (completing by groups). (PTX ISA, "Data Movement and Conversion Instructions: Bulk
-// copy", "Tensor copy")
+// mbarrier) and out of it (completing by groups), and st.async, registers' values into shared memory of the cluster.
+// (PTX ISA, "Data Movement and Conversion Instructions: Bulk copy", "Tensor copy", "st.async")
 //
 // They land as late as allowed: copies into shared memory when no thread can go on without them, copies out
 // of shared memory when their thread waits for the group.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "emulator/async.h"
@@ -85,13 +86,15 @@ void write_global(const Issue& issue, uint64_t address, const uint8_t* value, ui
   store_bytes(*issue.warp, to, value, bytes, issue.lane);
 }
 
-void complete_bytes(const Issue& issue, uint32_t address, uint64_t bytes) {
+// `known`: what those who wait for the mbarrier know beside the copy itself.
+void complete_bytes(const Issue& issue, uint32_t address, uint64_t bytes, const Clock& known = {}) {
   Clocks& clocks = issue.warp->block->cluster->clocks;
   Mbarrier state;
   Place at = mbarrier_place(*issue.warp, address, issue.lane, &state);
   need_fenced_init(*issue.warp, at, issue.lane);
   note_remote(*issue.warp, at.shared, clocks.async_agent(), issue.lane);
-  Clock clock(clocks.width());
+  Clock clock = known;
+  clock.resize(clocks.width());
   for (const uint32_t half : {0u, clocks.ended()})
     clock[half + clocks.async_agent()].all = clocks.now(clocks.async_agent());
   mbarrier_update(*issue.warp, at, state, 0, -static_cast<int64_t>(bytes), issue.lane, &clock,
@@ -320,6 +323,33 @@ void copy_tensor(Warp& warp, const Inst& inst, uint32_t mask) {
   }
 }
 
+// list: registers of `width` bytes; op[0] target, imm its offset; op[1] mbarrier. The store is the generic proxy's, and
+// its completion a release of what the issuing lane has done and seen, as if a thread that it started stored and arrived.
+void store_async(Warp& warp, const Inst& inst, uint32_t mask) {
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest)), bytes = inst.width * inst.vec;
+    const auto target = static_cast<uint32_t>(lane_address(warp, inst.op[0], inst.imm, lane)),
+               barrier = static_cast<uint32_t>(lane_address(warp, inst.op[1], 0, lane));
+    if (target % bytes != 0)
+      warp.abort(
+          Fault::kMisaligned, lane,
+          "shared address " + hex(target) + " of st.async is not a multiple of " + std::to_string(bytes));
+    if (target >> kRankShift != barrier >> kRankShift)
+      warp.abort(Fault::kBadInstruction, lane, "st.async's mbarrier is in another block than its target");
+    std::array<uint8_t, 16> value;
+    for (uint32_t i = 0; i < inst.vec; ++i)
+      std::memcpy(value.data() + i * inst.width, warp.registers + inst.list[i] + lane * inst.width,
+                  inst.width);
+    warp.counters->async_copy_bytes += bytes;
+    const Issue issue = issue_of(warp, inst, lane);
+    queue_task(*warp.block->cluster, [=] {
+      At at(issue);
+      write_chunk(issue, target, value.data(), bytes);
+      complete_bytes(issue, barrier, bytes, issue.view.clock);
+    });
+  }
+}
+
 void commit(Warp& warp, const Inst&, uint32_t mask) {
   for_lanes(mask, [&](int lane) { ++warp.bulk_committed[lane]; });
 }
@@ -340,6 +370,33 @@ void wait(Warp& warp, const Inst& inst, uint32_t mask) {
 }
 
 }  // namespace
+
+void decode_store_async(Decoder& decoder, Inst& inst) {
+  decoder.require_target(90);
+  inst.cls = InstClass::kAsyncCopy;
+  decoder.ignore({"weak"});
+  for (const char* needed : {"shared::cluster", "mbarrier::complete_tx::bytes"})
+    if (!decoder.take(needed)) decoder.fail(std::string(needed) + " is missing");
+  const int vec = decoder.take_any({"v2", "v4"});
+  inst.vec = static_cast<uint8_t>(vec < 0 ? 1 : 2 << vec);
+  const Type type = decoder.take_type();
+  inst.width = static_cast<uint8_t>(type == Type::kNone ? 0 : type_bytes(type));
+  if ((inst.width != 4 && inst.width != 8) || inst.width * inst.vec > 16)
+    decoder.fail("elements of 4 or 8 bytes, 16 bytes a lane at most");
+  inst.op[0] = decoder.address_slot(decoder.operand(0), Space::kShared, &inst.imm);
+  const Operand& data = decoder.operand(1);
+  std::vector<uint32_t> slots;
+  if (data.kind == Operand::Kind::kVector)
+    for (const Operand& element : data.elements) slots.push_back(decoder.source_of(element, type));
+  else
+    slots.push_back(decoder.source_of(data, type));
+  if (slots.size() != inst.vec) decoder.fail("the vector's length differs from the modifier");
+  decoder.set_list(inst, slots);
+  int64_t offset = 0;
+  inst.op[1] = decoder.address_slot(decoder.operand(2), Space::kShared, &offset);
+  if (offset != 0) decoder.fail("an offset of the mbarrier is not supported");
+  inst.fn = store_async;
+}
 
 void decode_bulk(Decoder& decoder, Inst& inst) {
   decoder.require_target(90);

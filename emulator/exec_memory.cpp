@@ -3,6 +3,9 @@
 #include "emulator/exec.h"
 
 namespace trigen::emulator {
+
+void decode_store_async(Decoder& decoder, Inst& inst);
+
 namespace {
 
 // list: destination registers; op[1]: address; width, vec: of memory; reg_width: of the registers; aux:
@@ -82,6 +85,7 @@ bool is_cache_hint(const std::string& modifier) {
 }
 
 void decode_access(Decoder& decoder, Inst& inst) {
+  if (decoder.take("async")) return decode_store_async(decoder, inst);
   const bool is_load = decoder.opcode() == "ld" || decoder.opcode() == "ldu";
   inst.cls = is_load ? InstClass::kLoad : InstClass::kStore;
   for (const char* ordered : {"volatile", "relaxed", "acquire", "release", "mmio"})

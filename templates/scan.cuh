@@ -12,89 +12,53 @@
 // of split_k. No product is divided by, so decays that vanish and any number of tokens are safe; decays of at most 1 never
 // overflow. The tree is the kernel's alone: every run has the same bits.
 //
+// A cluster takes as many steps in a row at a time as it has blocks, so that x is read once however few the columns are.
+// Each block sends the map of its step to all of them, and they put the maps together in the order of the tokens.
+//
 // scan_grad_weight adds up over batches and features, with the forward state h[t] before token t, the backward one g[t]
 // behind it:  source x g, target dy decay h, decay (g + target dy) h, diagonal dy x, grad_bias dy.
 #pragma once
 
 #include "epilogue.cuh"
-#include "operand.cuh"
-#include "ptx/cluster.cuh"
-#include "ptx/cp_async.cuh"
-#include "scan.h"
+#include "scan/place.cuh"
+#include "scan/ring.cuh"
+#include "scan/states.cuh"
+#include "scan/sums.cuh"
 
 namespace trigen::scan {
 
-struct __align__(16) Gains {
-  float write, keep, read, diagonal;
-};
-
-// State before -> product * state + state[f], of each feature.
-template <int kF>
-struct Map {
-  float product, state[kF];
-};
-
 template <Kernel C>
 class Block {
- public:
+  using G = Geometry<C>;
   static constexpr Shape s = C.shape;
   static constexpr Config c = C.config;
-  static constexpr DType kD = s.dtype;
-  static constexpr bool kBTD = s.layout == Layout::kBTD;
-  static constexpr int kF = features(s.layout, c), kT = tokens(s.layout, c);
-  static constexpr int kFeatureLanes = feature_lanes(s.layout, c), kTokenLanes = token_lanes(s.layout, c);
-  static constexpr int kWarps = c.warps_m, kThreads = threads(c), kVec = c.vec_c, kRaws = c.tile_k;
-  static constexpr int kPitch = c.tile_n + 4;  // of what a warp hands on: states, then the product
-  static constexpr int kStage = stage_bytes(s.layout, c, kBytes<kD>);
-  // A thread that has all tokens of a step needs no map of them.
-  static constexpr bool kAlone = kWarps * kTokenLanes == 1;
-  static_assert(c.tile_m == step_tokens(s.layout, c), "a step has one chunk of every thread");
-  static_assert(32 % kFeatureLanes == 0 && kFeatureLanes * kF == c.tile_n, "lanes lie along whole features");
-  static_assert((kBTD ? c.tile_n : c.tile_m) % c.vec_b == 0, "rows of a step are whole copies");
+  static constexpr bool kBTD = G::kBTD, kWholeTokens = G::kWholeTokens, kWholeFeatures = G::kWholeFeatures;
+  static constexpr int kF = G::kF, kT = G::kT;
+  // A thread that has all tokens of its blocks' steps needs no map of them.
+  static constexpr bool kAlone = G::kWarps * G::kTokenLanes * G::kBlocks == 1;
 
-  // A thread's elements of a step.
-  struct Elements {
-    Raw<kD, kVec> raw[kRaws];
-    __device__ __forceinline__ float get(int t, int f) const {
-      return to_float<kD>(kBTD ? raw[t].get(f) : raw[f].get(t));
-    }
-  };
-
+ public:
   __device__ __forceinline__ Block(const Params& p, unsigned char* shared)
-      : p_(p),
-        z_(sizes_of<C>(p)),
-        ring_(ptx::shared_address(shared)),
-        warp_(static_cast<int>(threadIdx.x) / 32) {
-    constexpr int kRing = ring_bytes(s.op, s.layout, c, kBytes<kD>);
-    gains_ = reinterpret_cast<Gains*>(shared + kRing);
-    exchange_ = reinterpret_cast<float*>(shared + kRing + 2 * 16 * gains(s.layout, c));
-    const int lane = static_cast<int>(threadIdx.x) % 32, each = slabs(c, z_.D);
-    feature_lane_ = lane % kFeatureLanes;
-    token_lane_ = lane / kFeatureLanes;
-    slab_ = static_cast<int>(blockIdx.x) % each;
-    head_ = static_cast<int>(blockIdx.x) / each % z_.H;
-    batch_ = static_cast<int>(blockIdx.x) / each / z_.H;
-    feature_ = slab_ * c.tile_n + feature_lane_ * kF;
-    part_ = static_cast<int>(blockIdx.y);
-    first_ = part_ * part_steps(c, z_.T);
-    end_ = schedule::min(first_ + part_steps(c, z_.T), schedule::ceil_div(z_.T, c.tile_m));
-  }
+      : at_(p),
+        ring_(at_, shared),
+        states_(at_, reinterpret_cast<float*>(shared + ring_bytes(s.op, s.layout, c, kBytes<s.dtype>) +
+                                              2 * 16 * gains(s.layout, c))) {}
 
   // y of scan, dx of scan_grad_input.
   template <bool kBackward>
   __device__ __forceinline__ void make_outputs() {
-    float carry[kF];
-    take_carry<kBackward>(carry, 0);
-    walk<kBackward>(kBackward ? &p_.y : &p_.x, nullptr, [&](int i, int step) {
-      Elements x;
-      read(x, i, 0);
+    Map<kF> carry;
+    states_.template take_carry<kBackward>(carry, 0);
+    ring_.template walk<kBackward>(kBackward ? &at_.p.y : &at_.p.x, nullptr, ready(), [&](int i, int step) {
+      Elements<C> x;
+      ring_.read(x, i, 0);
       // Outputs as of the state 0, or the carry of a thread that has it, and what a state before adds to them.
-      const Gains* const g = gains_at(i);
+      const Gains* const g = ring_.gains_at(i);
       float out[kT][kF], factor[kT];
       Map<kF> map;
       map.product = 1.0f;
 #pragma unroll
-      for (int f = 0; f < kF; ++f) map.state[f] = kAlone ? carry[f] : 0.0f;
+      for (int f = 0; f < kF; ++f) map.state[f] = kAlone ? carry.state[f] : 0.0f;
 #pragma unroll
       for (int j = 0; j < kT; ++j) {
         const int t = kBackward ? kT - 1 - j : j;
@@ -110,226 +74,79 @@ class Block {
       }
       if constexpr (kAlone) {
 #pragma unroll
-        for (int f = 0; f < kF; ++f) carry[f] = map.state[f];
+        for (int f = 0; f < kF; ++f) carry.state[f] = map.state[f];
       } else {
-        const Map<kF> before = join_lanes<kBackward>(map);
-        float state[kF];
-        exchange<kBackward>(map, before, exchange_at(i), carry, state);
+        const Map<kF> before = states_.template join_lanes<kBackward>(map);
+        const Map<kF> state = states_.template exchange<kBackward>(map, before, i, carry);
 #pragma unroll
         for (int t = 0; t < kT; ++t)
 #pragma unroll
-          for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state[f], out[t][f]);
+          for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state.state[f], out[t][f]);
       }
-      store(out, token(step));
+      store(out, at_.token(step));
     });
   }
 
   // The state that this part's tokens leave, and the product of their decays, to the workspace.
   template <bool kBackward>
   __device__ __forceinline__ void make_carry() {
-    float carry[kF], product = 1.0f;
-#pragma unroll
-    for (int f = 0; f < kF; ++f) carry[f] = 0.0f;
-    walk<kBackward>(kBackward ? &p_.y : &p_.x, nullptr, [&](int i, int) {
-      pass<kBackward>(i, carry);
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) product *= exchange_at(i)[w * kPitch + c.tile_n];
-    });
-    if (warp_ != 0 || token_lane_ != 0) return;
-    float* const to = carries(static_cast<int>(blockIdx.z), part_);
+    Map<kF> carry = unchanged<kF>();
+    ring_.template walk<kBackward>(kBackward ? &at_.p.y : &at_.p.x, nullptr, ready(),
+                                   [&](int i, int) { pass<kBackward>(i, carry); });
+    if (at_.warp != 0 || at_.token_lane != 0) return;
+    float* const to = states_.carries(static_cast<int>(blockIdx.z), at_.part);
 #pragma unroll
     for (int f = 0; f < kF; ++f)
-      if (feature_ + f < z_.D) to[z_.H + column() + f] = carry[f];
-    if (slab_ == 0 && batch_ == 0 && feature_lane_ == 0) to[head_] = product;
+      if (at_.feature + f < at_.z.D) to[at_.z.H + at_.column() + f] = carry.state[f];
+    if (at_.slab == 0 && at_.batch == 0 && at_.feature_lane == 0) to[at_.head] = carry.product;
   }
 
   // The sums of scan_grad_weight over this block's features, to the workspace.
   __device__ __forceinline__ void make_sums() {
-    float carry[kF], back[kF];
-    float* const states = static_cast<float*>(p_.workspace) + carry_floats(s.op, c, z_) + column();
-    take_carry<false>(carry, 0);
-    walk<false>(&p_.x, nullptr, [&](int i, int step) {
-      if (warp_ == 0 && token_lane_ == 0) {
+    Map<kF> carry, back;
+    float* const states = static_cast<float*>(at_.p.workspace) + carry_floats(s.op, c, at_.z) + at_.column();
+    states_.template take_carry<false>(carry, 0);
+    ring_.template walk<false>(&at_.p.x, nullptr, ready(), [&](int i, int step) {
+      const Map<kF> state = pass<false>(i, carry);
+      if (at_.warp == 0 && at_.token_lane == 0) {
 #pragma unroll
         for (int f = 0; f < kF; ++f)
-          if (feature_ + f < z_.D) states[step * columns(z_) + f] = carry[f];
+          if (at_.feature + f < at_.z.D) states[step * columns(at_.z) + f] = state.state[f];
       }
-      pass<false>(i, carry);
     });
-    __syncthreads();
-    take_carry<true>(back, 1);
-    walk<true>(&p_.x, &p_.y, [&](int i, int step) {
+    states_.template take_carry<true>(back, 1);
+    ring_.template walk<true>(
+        &at_.p.x, &at_.p.y, [] {},
+        [&](int i, int step) {
 #pragma unroll
-      for (int f = 0; f < kF; ++f) carry[f] = feature_ + f < z_.D ? states[step * columns(z_) + f] : 0.0f;
-      const Gains* const g = gains_at(i);
-      Elements x, dy;
-      read(x, i, 0);
-      read(dy, i, 1);
-      Map<kF> forward = map_of<false>(g, x), backward = map_of<true>(g, dy);
-      const Map<kF> before = join_lanes<false>(forward), behind = join_lanes<true>(backward);
-      float* const here = exchange_ + (i % 2) * 2 * exchange_floats(c);
-      hand_on<false>(forward, here);
-      hand_on<true>(backward, here + exchange_floats(c));
-      __syncthreads();
-      float state[kF], last[kF];
-      enter<false>(here, before, carry, state);
-      enter<true>(here + exchange_floats(c), behind, back, last);
-      add_up(g, x, dy, state, last, token(step));
-    });
+          for (int f = 0; f < kF; ++f)
+            carry.state[f] = at_.feature + f < at_.z.D ? states[step * columns(at_.z) + f] : 0.0f;
+          const Gains* const g = ring_.gains_at(i);
+          Elements<C> x, dy;
+          ring_.read(x, i, 0);
+          ring_.read(dy, i, 1);
+          Map<kF> forward = map_of<false>(g, x), backward = map_of<true>(g, dy);
+          const Map<kF> before = states_.template join_lanes<false>(forward),
+                        behind = states_.template join_lanes<true>(backward);
+          float *const here = states_.exchange_at(i, 0), *const there = states_.exchange_at(i, 1);
+          states_.template hand_on<false>(forward, here);
+          states_.template hand_on<true>(backward, there);
+          __syncthreads();
+          Map<kF> state = states_.template behind_warps<false>(here, before, carry),
+                  last = states_.template behind_all<true>(there, behind, at_.steps() + i, back);
+          add_up<C>(at_, g, x, dy, state.state, last.state, at_.token(step));
+        });
   }
 
  private:
-  // Calls body(i, step) for the part's steps in the order of time, when the inputs `a` and `b` of step i, and the gains of
-  // its tokens, are in shared memory.
-  template <bool kBackward, class Body>
-  __device__ __forceinline__ void walk(const Activations* a, const Activations* b, const Body& body) {
-    const int count = end_ - first_;
-    const auto step_at = [&](int i) { return kBackward ? end_ - 1 - i : first_ + i; };
-    const auto load = [&](int i) {
-      if (i < count) {
-        copy(*a, step_at(i), i % c.stages * inputs(s.op));
-        if (b != nullptr) copy(*b, step_at(i), i % c.stages * inputs(s.op) + 1);
-      }
-      if constexpr (kAsynchronous) ptx::cp_async_commit();
-    };
-    // Gains on their way for two steps: loads take longer than a step does.
-    constexpr int kEach = ceil_div(c.tile_m, kThreads);
-    Gains next[kEach];
-    const auto fetch = [&](int i) {
-#pragma unroll
-      for (int j = 0; j < kEach; ++j)
-        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; i < count && t < c.tile_m)
-          next[j] = gains_of<kBackward>(step_at(i) * c.tile_m + t);
-    };
-    const auto put_gains = [&](int i) {
-#pragma unroll
-      for (int j = 0; j < kEach; ++j)
-        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; t < c.tile_m)
-          gains_[gain_place(i, t)] = next[j];
-    };
-    for (int i = 0; i + 1 < c.stages; ++i) load(i);
-    fetch(0);
-    put_gains(0);
-    fetch(1);
-    for (int i = 0; i < count; ++i) {
-      if constexpr (kAsynchronous) ptx::cp_async_wait<c.stages - 2>();
-      __syncthreads();  // step i has landed, and step i - 1 was read
-      load(i + c.stages - 1);
-      put_gains(i + 1);
-      fetch(i + 2);
-      body(i, step_at(i));
-    }
-  }
-
-#if __CUDA_ARCH__ >= 800
-  static constexpr bool kAsynchronous = c.vec_b * kBytes<kD> >= 4;
-#else
-  static constexpr bool kAsynchronous = false;
-#endif
-
-  // Of element (token, feature) of a step, from the stage's beginning.
-  __device__ __forceinline__ static int offset(int token, int feature) {
-    constexpr int kRow = row_bytes(s.layout, c, kBytes<kD>), kGap = chunk_gap(s.layout, c, kBytes<kD>);
-    return kBTD ? token * kRow + token / kT * kGap + feature * kBytes<kD>
-                : feature * kRow + token * kBytes<kD>;
-  }
-
-  // A step of `from` into place `at` of the ring, zeros beyond the last token and feature.
-  __device__ __forceinline__ void copy(const Activations& from, int step, int at) const {
-    constexpr int kCopy = c.vec_b, kBytesOfCopy = kCopy * kBytes<kD>;
-    constexpr int kRow = (kBTD ? c.tile_n : c.tile_m) / kCopy, kRows = kBTD ? c.tile_m : c.tile_n;
-    // Copies of a row go to neighbouring threads, and a thread's own lie kDown rows below each other.
-    constexpr int kAcross = schedule::min(kRow, kThreads), kDown = kThreads / kAcross;
-    static_assert(kRow % kAcross == 0 && kThreads % kAcross == 0,
-                  "threads are whole rows of copies, or rows of threads");
-    const unsigned stage = ring_ + at * kStage;
-    const int first = static_cast<int>(threadIdx.x) / kAcross, t0 = step * c.tile_m, d0 = slab_ * c.tile_n;
-    const bool whole = t0 + c.tile_m <= z_.T && d0 + c.tile_n <= z_.D;
-    const long long down = static_cast<long long>(from.row) * kDown;
-#pragma unroll
-    for (int k = 0; k < kRow / kAcross; ++k) {
-      const int inner = (static_cast<int>(threadIdx.x) % kAcross + k * kAcross) * kCopy;
-      const auto* source =
-          static_cast<const Storage<kD>*>(from.data) +
-          (batch_ * from.batch + head_ * from.head +
-           (kBTD ? (t0 + first) * from.row + d0 + inner : (d0 + first) * from.row + t0 + inner));
-#pragma unroll
-      for (int j = 0; j < ceil_div(kRows, kDown); ++j, source += down) {
-        const int outer = first + j * kDown;
-        if (kRows % kDown != 0 && outer >= kRows) break;
-        const int token = kBTD ? outer : inner, feature = kBTD ? inner : outer;
-        const bool inside = whole || (t0 + token < z_.T && d0 + feature < z_.D);
-        if constexpr (kAsynchronous) {
-          ptx::cp_async<kBytesOfCopy>(stage + offset(token, feature), inside ? source : from.data,
-                                      inside ? kBytesOfCopy : 0);
-        } else {
-          Raw<kD, kCopy> raw;
-          raw.clear();
-          if (inside) ptx::load_global_nc<kBytesOfCopy>(raw.w, source);
-          ptx::store_shared<kBytesOfCopy>(stage + offset(token, feature), raw.w);
-        }
-      }
-    }
-  }
-
-  // This thread's elements of step i, of input `input`.
-  __device__ __forceinline__ void read(Elements& to, int i, int input) const {
-    const unsigned stage = ring_ + (i % c.stages * inputs(s.op) + input) * kStage;
-    const int t0 = (warp_ * kTokenLanes + token_lane_) * kT, d0 = feature_lane_ * kF;
-#pragma unroll
-    for (int r = 0; r < kRaws; ++r)
-      ptx::load_shared<Raw<kD, kVec>::kSize>(to.raw[r].w,
-                                             stage + (kBTD ? offset(t0 + r, d0) : offset(t0, d0 + r)));
-  }
-  // Of token t of step i: 16 bytes behind each chunk keep lanes of different chunks off each other's banks.
-  __device__ __forceinline__ static int gain_place(int i, int t) {
-    return i % 2 * gains(s.layout, c) + t + t / kT;
-  }
-  __device__ __forceinline__ const Gains* gains_at(int i) const {
-    return gains_ + gain_place(i, (warp_ * kTokenLanes + token_lane_) * kT);
-  }
-  __device__ __forceinline__ float* exchange_at(int i) const {
-    return exchange_ + i % 2 * exchange_floats(c);
-  }
-  // First of a thread's tokens.
-  __device__ __forceinline__ int token(int step) const {
-    return step * c.tile_m + (warp_ * kTokenLanes + token_lane_) * kT;
-  }
-  // Of this thread's first feature in [b][h][d].
-  __device__ __forceinline__ long long column() const {
-    return (static_cast<long long>(batch_) * z_.H + head_) * z_.D + feature_;
-  }
-  __device__ __forceinline__ float* carries(int direction, int part) const {
-    return static_cast<float*>(p_.workspace) +
-           (static_cast<long long>(direction) * c.split_k + part) * state_floats(z_);
-  }
-  __device__ __forceinline__ Storage<kD>* at(const Activations& a, int t, int d) const {
-    return static_cast<Storage<kD>*>(a.data) +
-           (batch_ * a.batch + head_ * a.head + (kBTD ? t * a.row + d : d * a.row + t));
-  }
-  // Beyond the last token the state stays, and nothing is before the first one. scan_grad_weight takes them as they are, for both directions: write is
-  // the source, read the target.
-  template <bool kBackward>
-  __device__ __forceinline__ Gains gains_of(int t) const {
-    constexpr DType kW = s.wdtype;
-    if (t >= z_.T) return {0.0f, 1.0f, 0.0f, 0.0f};
-    const auto* const w = static_cast<const Storage<kW>*>(p_.w) + (head_ * p_.w_head + t);
-    const auto row = [&](Vector i) { return to_float<kW>(w[i * p_.w_row]); };
-    const float source = row(kSource), target = row(kTarget), decay = t > 0 ? row(kDecay) : 0.0f;
-    if constexpr (makes_vectors(s.op))
-      return {source, decay, target, 0.0f};
-    else if constexpr (kBackward)
-      return {decay * target, decay, source, row(kDiagonal)};
-    else
-      return {source, decay, target * decay, row(kDiagonal)};
+  // What the first walk waits for.
+  __device__ __forceinline__ auto ready() const {
+    return [this] { states_.wait_for_blocks(); };
   }
 
   template <bool kBackward>
-  __device__ __forceinline__ static Map<kF> map_of(const Gains* g, const Elements& x) {
-    Map<kF> map;
-    map.product = 1.0f;
-#pragma unroll
-    for (int f = 0; f < kF; ++f) map.state[f] = 0.0f;
+  __device__ __forceinline__ static Map<kF> map_of(const Gains* g, const Elements<C>& x) {
+    Map<kF> map = unchanged<kF>();
 #pragma unroll
     for (int i = 0; i < kT; ++i) {
       const int t = kBackward ? kT - 1 - i : i;
@@ -342,213 +159,48 @@ class Block {
     return map;
   }
 
+  // Takes `carry` past step i, whose outputs nobody makes; returns the state before this thread's tokens.
   template <bool kBackward>
-  __device__ __forceinline__ static float from_lane_before(float v, int lanes) {
-    return kBackward ? __shfl_down_sync(0xffffffffu, v, lanes) : __shfl_up_sync(0xffffffffu, v, lanes);
-  }
-
-  // `map` becomes that of all lanes up to this one in the direction of time; returns that of those before it.
-  template <bool kBackward>
-  __device__ __forceinline__ Map<kF> join_lanes(Map<kF>& map) const {
-    Map<kF> before;
-    before.product = 1.0f;
-#pragma unroll
-    for (int f = 0; f < kF; ++f) before.state[f] = 0.0f;
-    if constexpr (kTokenLanes > 1) {
-      const int order = kBackward ? kTokenLanes - 1 - token_lane_ : token_lane_;
-#pragma unroll
-      for (int k = 1; k < kTokenLanes; k *= 2) {
-        const float product = from_lane_before<kBackward>(map.product, k * kFeatureLanes);
-#pragma unroll
-        for (int f = 0; f < kF; ++f) {
-          const float state = from_lane_before<kBackward>(map.state[f], k * kFeatureLanes);
-          if (order >= k) map.state[f] = fmaf(map.product, state, map.state[f]);
-        }
-        if (order >= k) map.product *= product;
-      }
-      const float product = from_lane_before<kBackward>(map.product, kFeatureLanes);
-      if (order > 0) before.product = product;
-#pragma unroll
-      for (int f = 0; f < kF; ++f) {
-        const float state = from_lane_before<kBackward>(map.state[f], kFeatureLanes);
-        if (order > 0) before.state[f] = state;
-      }
-    }
-    return before;
-  }
-
-  // The whole warp's map, by its last lane in time.
-  template <bool kBackward>
-  __device__ __forceinline__ void hand_on(const Map<kF>& map, float* to) const {
-    if (token_lane_ != (kBackward ? 0 : kTokenLanes - 1)) return;
-    float* const row = to + warp_ * kPitch;
-#pragma unroll
-    for (int f = 0; f < kF; ++f) row[feature_lane_ * kF + f] = map.state[f];
-    if (feature_lane_ == 0) row[c.tile_n] = map.product;
-  }
-
-  // The state before this thread's tokens; `carry`, before the step's, becomes that behind them.
-  template <bool kBackward>
-  __device__ __forceinline__ void enter(const float* from, const Map<kF>& before, float (&carry)[kF],
-                                        float (&state)[kF]) const {
-#pragma unroll
-    for (int i = 0; i < kWarps; ++i) {
-      const int w = kBackward ? kWarps - 1 - i : i;
-      const float* const row = from + w * kPitch;
-      const float product = row[c.tile_n];
-      float v[kF];
-      read_floats(v, row + feature_lane_ * kF);
-#pragma unroll
-      for (int f = 0; f < kF; ++f) {
-        if (w == warp_) state[f] = carry[f];
-        carry[f] = fmaf(product, carry[f], v[f]);
-      }
-    }
-    if constexpr (kTokenLanes > 1) {
-#pragma unroll
-      for (int f = 0; f < kF; ++f) state[f] = fmaf(before.product, state[f], before.state[f]);
-    }
-  }
-
-  template <bool kBackward>
-  __device__ __forceinline__ void exchange(const Map<kF>& map, const Map<kF>& before, float* through,
-                                           float (&carry)[kF], float (&state)[kF]) const {
-    hand_on<kBackward>(map, through);
-    __syncthreads();
-    enter<kBackward>(through, before, carry, state);
-  }
-
-  // Takes `carry` past step i, whose outputs nobody makes.
-  template <bool kBackward>
-  __device__ __forceinline__ void pass(int i, float (&carry)[kF]) const {
-    Elements x;
-    read(x, i, 0);
-    Map<kF> map = map_of<kBackward>(gains_at(i), x);
-    const Map<kF> before = join_lanes<kBackward>(map);
-    float state[kF];
-    exchange<kBackward>(map, before, exchange_at(i), carry, state);
-  }
-
-  // The state before this part: of the parts before it in time, in their order.
-  template <bool kBackward>
-  __device__ __forceinline__ void take_carry(float (&carry)[kF], int direction) const {
-#pragma unroll
-    for (int f = 0; f < kF; ++f) carry[f] = 0.0f;
-    if constexpr (c.split_k > 1) {
-      for (int i = 0; i < (kBackward ? c.split_k - 1 - part_ : part_); ++i) {
-        const float* const from = carries(direction, kBackward ? c.split_k - 1 - i : i);
-        const float product = from[head_];
-#pragma unroll
-        for (int f = 0; f < kF; ++f)
-          if (feature_ + f < z_.D) carry[f] = fmaf(product, carry[f], from[z_.H + column() + f]);
-      }
-    }
+  __device__ __forceinline__ Map<kF> pass(int i, Map<kF>& carry) const {
+    Elements<C> x;
+    ring_.read(x, i, 0);
+    Map<kF> map = map_of<kBackward>(ring_.gains_at(i), x);
+    const Map<kF> before = states_.template join_lanes<kBackward>(map);
+    return states_.template exchange<kBackward>(map, before, i, carry);
   }
 
   __device__ __forceinline__ void store(float (&out)[kT][kF], int t0) const {
+    if (!(kWholeTokens && G::kAllSteps) && t0 >= at_.z.T) return;
     if constexpr (kBTD) {
-      if (feature_ >= z_.D) return;
-      const bool whole = t0 + kT <= z_.T;
+      if (!kWholeFeatures && at_.feature >= at_.z.D) return;
+      const bool whole = kWholeTokens || t0 + kT <= at_.z.T;
 #pragma unroll
       for (int t = 0; t < kT; ++t)
-        if (whole || t0 + t < z_.T) put(t0 + t, feature_, out[t]);
+        if (whole || t0 + t < at_.z.T) put(t0, t, out[t]);
     } else {
-      if (t0 >= z_.T) return;
 #pragma unroll
       for (int f = 0; f < kF; ++f) {
         float v[kT];
 #pragma unroll
         for (int t = 0; t < kT; ++t) v[t] = out[t][f];
-        if (feature_ + f < z_.D) put(t0, feature_ + f, v);
+        if (kWholeFeatures || at_.feature + f < at_.z.D) put(t0, f, v);
       }
     }
   }
-  __device__ __forceinline__ void put(int t, int d, float (&v)[kVec]) const {
+  __device__ __forceinline__ void put(int t0, int r, float (&v)[c.vec_c]) const {
     const auto* const bias =
-        static_cast<const Storage<s.wdtype>*>(p_.bias) + (static_cast<long long>(head_) * z_.T + t);
+        static_cast<const Storage<s.wdtype>*>(at_.p.bias) + (static_cast<long long>(at_.head) * at_.z.T + t0);
     store_outputs<C>(
-        p_, [&](const Activations& a) { return at(a, t, d); },
-        [&](int i) { return to_float<s.wdtype>(bias[kBTD ? 0 : i]); }, v);
+        at_.p, [&](const Activations& a) { return at_.at(a, t0, r); },
+        [&](int i) { return to_float<s.wdtype>(bias[kBTD ? r : i]); }, v);
   }
 
-  // Adds v[i] over the lanes along the features: lane f keeps the sums [f N / lanes, (f + 1) N / lanes), in front.
-  template <int kLanes, int N>
-  __device__ __forceinline__ void add_lanes(float (&v)[N]) const {
-    int count = N;
-#pragma unroll
-    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
-      count /= 2;
-      const bool upper = feature_lane_ & lanes;
-#pragma unroll
-      for (int i = 0; i < N / 2; ++i) {
-        if (i >= count) break;
-        const float other = __shfl_xor_sync(0xffffffffu, upper ? v[i] : v[i + count], lanes);
-        v[i] = (upper ? v[i + count] : v[i]) + other;
-      }
-    }
-  }
-
-  __device__ __forceinline__ void add_up(const Gains* g, const Elements& x, const Elements& dy,
-                                         float (&state)[kF], float (&last)[kF], int t0) const {
-    constexpr int kSums = sums(s), kAll = schedule::ceil_div(kSums * kT, kFeatureLanes) * kFeatureLanes;
-    float sum[kAll], states[kT][kF];
-#pragma unroll
-    for (int i = 0; i < kAll; ++i) sum[i] = 0.0f;
-#pragma unroll
-    for (int t = 0; t < kT; ++t) {
-      const Gains gain = g[t];
-#pragma unroll
-      for (int f = 0; f < kF; ++f) {
-        const float value = x.get(t, f), outer = dy.get(t, f);
-        states[t][f] = state[f];
-        sum[kTarget * kT + t] = fmaf(outer, state[f], sum[kTarget * kT + t]);
-        sum[kDiagonal * kT + t] = fmaf(outer, value, sum[kDiagonal * kT + t]);
-        if constexpr (s.bias) sum[kVectors * kT + t] += outer;
-        state[f] = fmaf(gain.keep, state[f], gain.write * value);
-      }
-      sum[kTarget * kT + t] *= gain.keep;
-    }
-#pragma unroll
-    for (int i = 0; i < kT; ++i) {
-      const int t = kT - 1 - i;
-      const Gains gain = g[t];
-#pragma unroll
-      for (int f = 0; f < kF; ++f) {
-        const float value = x.get(t, f), outer = dy.get(t, f);
-        sum[kSource * kT + t] = fmaf(value, last[f], sum[kSource * kT + t]);
-        const float here = fmaf(gain.read, outer, last[f]);
-        sum[kDecay * kT + t] = fmaf(here, states[t][f], sum[kDecay * kT + t]);
-        last[f] = gain.keep * here;
-      }
-    }
-    add_lanes<kFeatureLanes>(sum);
-    const long long block = (static_cast<long long>(head_) * z_.B + batch_) * slabs(c, z_.D) + slab_;
-    float* const to = static_cast<float*>(p_.workspace) + carry_floats(s.op, c, z_) + step_floats(c, z_) +
-                      block * kSums * z_.T;
-#pragma unroll
-    for (int i = 0; i < kAll / kFeatureLanes; ++i) {
-      const int n = feature_lane_ * (kAll / kFeatureLanes) + i, t = t0 + n % kT;
-      if (n < kSums * kT && t < z_.T) to[static_cast<long long>(n / kT) * z_.T + t] = sum[i];
-    }
-  }
-
-  const Params& p_;
-  const Sizes z_;
-  const unsigned ring_;
-  const int warp_;
-  Gains* gains_;
-  float* exchange_;
-  int feature_lane_, token_lane_, slab_, head_, batch_, feature_, part_, first_, end_;
+  const Place<C> at_;
+  Ring<C> ring_;
+  const States<C> states_;
 };
 
-__device__ __forceinline__ void begin() {
-#if __CUDA_ARCH__ >= 900
-  ptx::wait_for_launches_before();
-  ptx::let_next_launch_start();
-#endif
-}
-
-// Grid {slabs of every head of every batch, parts}.
+// Grid {blocks of a cluster of slabs of every head of every batch, parts}.
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p) {
   extern __shared__ __align__(16) unsigned char scan_shared[];
@@ -570,41 +222,6 @@ __device__ __forceinline__ void carry(const Params& p) {
     block.template make_carry<false>();
   else
     block.template make_carry<true>();
-}
-
-// The last launch of scan_grad_weight: adds the blocks' sums of a head. Grid {sums of tokens in groups of 32, H}.
-template <Kernel C>
-__device__ __forceinline__ void reduce(const Params& p) {
-  constexpr Shape s = C.shape;
-  constexpr Config c = C.config;
-  constexpr int kRows = kSumThreads / 32, kSums = sums(s);
-  extern __shared__ __align__(16) unsigned char scan_shared[];  // the sums of kRows rows
-  auto* const shared = reinterpret_cast<float*>(scan_shared);
-  begin();
-  const Sizes z = sizes_of<C>(p);
-  const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) / 32,
-            head = static_cast<int>(blockIdx.y), parts = z.B * slabs(c, z.D);
-  const long long count = static_cast<long long>(kSums) * z.T,
-                  n = static_cast<long long>(blockIdx.x) * 32 + lane;
-  const float* const from = static_cast<const float*>(p.workspace) + carry_floats(s.op, c, z) +
-                            step_floats(c, z) + head * parts * count;
-  float sum = 0.0f;
-  if (n < count) {
-#pragma unroll 8
-    for (int part = row; part < parts; part += kRows) sum += from[part * count + n];
-  }
-  shared[row * 32 + lane] = sum;
-  __syncthreads();
-  if (row != 0 || n >= count) return;
-#pragma unroll
-  for (int r = 1; r < kRows; ++r) sum += shared[r * 32 + lane];
-  const int i = static_cast<int>(n / z.T), t = static_cast<int>(n % z.T);
-  constexpr DType kW = s.wdtype;
-  if (i < kVectors)
-    static_cast<Storage<kW>*>(p.residual.data)[head * p.residual.head + i * p.residual.row + t] =
-        from_float<kW>(sum);
-  else
-    store_bias<C>(p, z, head, t, sum);
 }
 
 }  // namespace trigen::scan

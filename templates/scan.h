@@ -13,6 +13,8 @@
 //   warps_m  warps of a block; warps_n is 1
 //   stages   steps in the ring
 //   split_k  parts of the tokens, each with blocks of its own, whose states a launch ahead leaves in the workspace
+//   cluster  blocks that take as many steps in a row at a time and tell each other what these do to the state; 0 = a
+//            block takes its steps alone
 //   vec_a    1: vectors of W are read singly
 //   vec_b    elements of one copy into the ring
 //   vec_c    elements of a thread's vectors: features (btd) or tokens (bdt); of one store
@@ -27,6 +29,8 @@ using schedule::ceil_div;
 inline constexpr int kSumThreads = 256;  // of a block that adds parts
 
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 32 * c.warps_m; }
+// Blocks that walk the same tokens together.
+TRIGEN_HOST_DEVICE constexpr int blocks(const Config& c) { return schedule::max(1, c.cluster); }
 // Of a thread. A config that says nothing has 1 of each, so that its refusal can be worded.
 TRIGEN_HOST_DEVICE constexpr int features(Layout layout, const Config& c) {
   return schedule::max(1, layout == Layout::kBTD ? c.vec_c : c.tile_k);
@@ -45,7 +49,7 @@ TRIGEN_HOST_DEVICE constexpr int step_tokens(Layout layout, const Config& c) {
   return c.warps_m * token_lanes(layout, c) * tokens(layout, c);
 }
 
-// Steps of a part; the last part may have fewer, or none.
+// Steps of a part of split_k; the last part may have fewer, or none.
 TRIGEN_HOST_DEVICE constexpr int part_steps(const Config& c, int T) {
   return ceil_div(ceil_div(T, c.tile_m), c.split_k);
 }
@@ -73,7 +77,8 @@ TRIGEN_HOST_DEVICE constexpr int stage_bytes(Layout layout, const Config& c, int
 
 // Shared memory: the ring, of scan_grad_weight of both inputs; the gains of a step's tokens, of two steps; what the warps
 // hand to each other, twice, as a step's readers may still be there when the next one's writers are: the state that a
-// warp's tokens leave of a feature, and the product of their decays, in each direction.
+// warp's tokens leave of a feature, and the product of their decays, in each direction; behind it what the blocks of a
+// cluster do, and an mbarrier for each of the two.
 TRIGEN_HOST_DEVICE constexpr int inputs(Op op) { return makes_vectors(op) ? 2 : 1; }
 TRIGEN_HOST_DEVICE constexpr int ring_bytes(Op op, Layout layout, const Config& c, int element) {
   return c.stages * inputs(op) * stage_bytes(layout, c, element);
@@ -81,10 +86,13 @@ TRIGEN_HOST_DEVICE constexpr int ring_bytes(Op op, Layout layout, const Config& 
 TRIGEN_HOST_DEVICE constexpr int gains(Layout layout, const Config& c) {
   return c.tile_m + c.tile_m / tokens(layout, c);
 }
-TRIGEN_HOST_DEVICE constexpr int exchange_floats(const Config& c) { return c.warps_m * (c.tile_n + 4); }
+TRIGEN_HOST_DEVICE constexpr int pitch(const Config& c) {
+  return c.tile_n + 4;
+}  // of one map: states, product
+TRIGEN_HOST_DEVICE constexpr int exchange_floats(const Config& c) { return c.warps_m * pitch(c); }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(Op op, Layout layout, const Config& c, int element) {
   return ring_bytes(op, layout, c, element) + 2 * 16 * gains(layout, c) +
-         4 * 2 * inputs(op) * exchange_floats(c);
+         4 * 2 * (inputs(op) * exchange_floats(c) + c.cluster * pitch(c)) + (c.cluster > 0 ? 16 : 0);
 }
 
 // Workspace in floats. Of split_k > 1: for each direction and part the products of its decays [h] and the states that
@@ -98,7 +106,7 @@ TRIGEN_HOST_DEVICE constexpr long long carry_floats(Op op, const Config& c, cons
   return c.split_k == 1 ? 0 : inputs(op) * c.split_k * state_floats(z);
 }
 TRIGEN_HOST_DEVICE constexpr long long step_floats(const Config& c, const schedule::Sizes& z) {
-  return ceil_div(z.T, c.tile_m) * columns(z);
+  return ceil_div(ceil_div(z.T, c.tile_m), blocks(c)) * blocks(c) * columns(z);
 }
 TRIGEN_HOST_DEVICE constexpr long long workspace_floats(const Shape& s, const Config& c,
                                                         const schedule::Sizes& z) {

@@ -137,7 +137,8 @@ Prediction predict(const Work& work, const Target& target, const DeviceModel& de
     r.compute_s = spill_factor(in) * work.instructions * in.loop.instruction /
                   (in.rates.lanes * device.sms * device.clock_hz);
     r.l2_s = finish.seconds;
-    r.tail_s = in.loop.idle_tail * r.dram_s * std::clamp(device.sms / work.grid - 0.5, 0.0, 0.5);
+    const double grid = work.grid * std::max(1, work.cluster);
+    r.tail_s = in.loop.idle_tail * r.dram_s * std::clamp(device.sms / grid - 0.5, 0.0, 0.5);
     limit = soft_max({r.dram_s, r.compute_s, r.l2_s}) + r.tail_s + work.chained * in.loop.chained;
   }
   r.seconds = in.loop.doubt * (r.fixed_s + limit);

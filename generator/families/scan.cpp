@@ -5,6 +5,7 @@
 
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
+#include "generator/families/weight_stream_k.h"
 #include "llvm/ADT/Twine.h"
 
 namespace trigen {
@@ -35,6 +36,8 @@ class Scan final : public Family {
             {&Config::warps_n, {1}},
             range_key(&Config::stages, 2, 8, "one step is computed while others are loaded"),
             range_key(&Config::split_k, 1, 1024),
+            c.split_k > 1 ? ConfigKey{&Config::cluster, {0}, "is for tokens in one part, split_k=1"}
+                          : ConfigKey{&Config::cluster, {0, 2, 3, 4, 5, 6, 7, 8}},
             {&Config::vec_a, {1}, "vectors of W are read singly"},
             powers_key(&Config::vec_b, vec, widths),
             powers_key(&Config::vec_c, vec, widths),
@@ -58,7 +61,11 @@ class Scan final : public Family {
       return text("the ring and the warps need " + llvm::Twine(bytes) + " B of shared memory, " +
                   target.name + " has " + llvm::Twine(target.max_shared_per_block) +
                   " B; try fewer stages or a smaller tile");
-    if (blocks(p, c) > kMostBlocks) return std::string("more than 2^31 thread blocks; use a smaller batch");
+    if (c.cluster > 0 && target.compute_capability < 90)
+      return text("cluster=" + llvm::Twine(c.cluster) + ": " + target.name +
+                  " has no clusters of thread blocks; try cluster=0");
+    if (columns(p, c) * geometry::blocks(c) > kMostBlocks)
+      return std::string("more than 2^31 thread blocks; use a smaller batch");
     if (makes_vectors(p.op) && p.H > kMostBlocksAcross)
       return text("more than " + llvm::Twine(kMostBlocksAcross) + " heads; use fewer");
     if (c.blocks * geometry::threads(c) > target.max_threads_per_sm)
@@ -108,7 +115,7 @@ class Scan final : public Family {
   LaunchPlan launch_plan(const Problem& p, const Target& target, const Config& c) const override {
     LaunchPlan plan;
     const bool early = target.compute_capability >= 90;
-    const auto slabs = static_cast<uint32_t>(blocks(p, c)), parts = static_cast<uint32_t>(c.split_k),
+    const auto slabs = static_cast<uint32_t>(columns(p, c)), parts = static_cast<uint32_t>(c.split_k),
                block = static_cast<uint32_t>(geometry::threads(c));
     const Launch base{.block = {block, 1, 1}, .early = early};
     if (c.split_k > 1) {
@@ -121,7 +128,8 @@ class Scan final : public Family {
     }
     Launch main = base;
     main.entry = entry_name(p.op).str();
-    main.grid[0] = slabs, main.grid[1] = parts;
+    main.cluster = static_cast<uint32_t>(geometry::blocks(c));
+    main.grid[0] = slabs * main.cluster, main.grid[1] = parts;
     main.shared_bytes = static_cast<uint32_t>(shared_bytes(p, c));
     plan.launches.push_back(main);
     if (makes_vectors(p.op)) {
@@ -150,39 +158,53 @@ class Scan final : public Family {
     work.registers = sums ? 40 + 3 * elements + 8 * chunk : std::min<int64_t>(128, 60 + elements + chunk / 2);
     work.shared_bytes = shared_bytes(p, c);
     work.blocks = c.blocks;
-    const int64_t count = blocks(p, c) * c.split_k;
-    const double steps = geometry::part_steps(c, static_cast<int>(p.T)) * (sums ? 1.5 : 1.0);
+    work.cluster = geometry::blocks(c);
+    const int64_t count = columns(p, c) * c.split_k;
+    const double steps =
+        schedule::ceil_div(geometry::part_steps(c, static_cast<int>(p.T)), work.cluster) * (sums ? 1.5 : 1.0);
     work.runs.push_back({{steps}, 1, count});
     work.grid = static_cast<double>(count);
     work.all = {{steps * work.grid}, work.grid, count};
     // Steps follow each other in a block, and blocks on the SMs that have no place for all of them.
-    const int64_t places = std::max<int64_t>(
-        1, std::min(
-               {target.shared_per_sm / (work.shared_bytes + target.reserved_shared_per_block),
-                int64_t{target.max_threads_per_sm} / work.threads,
-                int64_t{target.registers_per_sm} / (work.threads * std::max<int64_t>(work.registers, 32))}));
+    const int64_t places = places_of(target, work);
     // Rows of fewer than 128 bytes ask the L2 more often for the same bytes.
     const double lines = p.layout == Layout::kBTD ? std::max(1.0, 128 / (c.tile_n * element)) : 1;
-    work.chained = steps * std::ceil(work.grid / static_cast<double>(places * sms)) * (1 + (lines - 1) / 2);
+    const double at_once = static_cast<double>(
+        c.cluster == 0 ? places * sms : clusters_at_once(target, c.cluster, static_cast<int>(places)));
+    work.chained = steps * std::ceil(work.grid / at_once) * (1 + (lines - 1) / 2);
     const LaunchPlan plan = launch_plan(p, target, c);
     const double x = static_cast<double>(p.B * p.H * p.T * p.D) * element;
     work.memory_bytes = count_work(p).min_bytes + static_cast<double>(plan.workspace_bytes);
     const int again = (sums ? 1 : 0) + (c.split_k > 1 ? geometry::inputs(p.op) : 0);
     if (again > 0) work.rereads = {{x * (sums ? 2 : 1), x * again}};
     work.l2_bytes = work.memory_bytes + x * again;
-    // Of an element: its own, its share of what a thread does for its warps' maps, and of its features' sums.
-    const double own = (sums ? 16 : 10) + 3.0 * (sums ? 2 : 1) * c.warps_m / static_cast<double>(chunk) +
+    // Of an element: its own, with checks of what is there unless all is, its share of what a thread does for the maps of
+    // its warps and blocks, and of its features' sums.
+    const bool whole = p.T % c.tile_m == 0 && p.D % c.tile_n == 0;
+    const double own = (sums    ? 16
+                        : whole ? 7
+                                : 10) +
+                       3.0 * ((sums ? 2 : 1) * c.warps_m + c.cluster) / static_cast<double>(chunk) +
                        (sums ? 24.0 / geometry::features(p.layout, c) : 0);
     work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) * own;
     if (c.split_k > 1) work.passes.push_back({.rates = "add_rows", .parts = c.split_k});
     if (sums)
-      work.passes.push_back({.rates = "add_rows", .parts = static_cast<int>(blocks(p, c) / p.H / 8 + 1)});
+      work.passes.push_back({.rates = "add_rows", .parts = static_cast<int>(columns(p, c) / p.H / 8 + 1)});
     return work;
   }
 
  private:
-  static int64_t blocks(const Problem& p, const Config& c) {
+  // Blocks, or clusters, of one part of the tokens.
+  static int64_t columns(const Problem& p, const Config& c) {
     return p.B * p.H * geometry::slabs(c, static_cast<int>(p.D));
+  }
+  // Blocks of an SM.
+  static int64_t places_of(const Target& target, const Work& work) {
+    return std::max<int64_t>(
+        1, std::min(
+               {target.shared_per_sm / (work.shared_bytes + target.reserved_shared_per_block),
+                int64_t{target.max_threads_per_sm} / work.threads,
+                int64_t{target.registers_per_sm} / (work.threads * std::max<int64_t>(work.registers, 32))}));
   }
   static ConfigKey::Values tile_widths(const Problem& p, const Config& c) {
     ConfigKey::Values out;
@@ -213,10 +235,20 @@ class Scan final : public Family {
     int last = 0;
     for (const int64_t wave : {0, 1, 2, 4}) {
       const auto parts = static_cast<int>(std::clamp<int64_t>(
-          wave * target.sms / std::max<int64_t>(1, blocks(p, c)), 1, std::min(steps, 64)));
+          wave * target.sms / std::max<int64_t>(1, columns(p, c)), 1, std::min(steps, 64)));
       if (parts == last) continue;
       c.split_k = last = parts;
       if (!reject(p, target, c)) out.push_back(c);
+    }
+    // Clusters, as long as those of half the size do not fill the device with 512 threads on an SM. Of 7 blocks there may
+    // be room for more than of 8, by more than they take longer.
+    c.split_k = 1;
+    for (const int cluster : {2, 4, 7, 8}) {
+      c.cluster = cluster;
+      const int64_t threads_by_half = columns(p, c) * cluster / 2 * geometry::threads(c);
+      if (target.compute_capability == 90 && cluster <= steps &&
+          threads_by_half < 512 * int64_t{target.sms} && !reject(p, target, c))
+        out.push_back(c);
     }
   }
 };

@@ -11,9 +11,9 @@ namespace trigen {
 
 using namespace persistent;
 
-int clusters_at_once(const Target& target, int cluster) {
-  const int all = std::max(1, target.sms / cluster);
-  const int share = cluster < 3 ? 11 : cluster % 3 == 0 ? 9 : 10;
+int clusters_at_once(const Target& target, int cluster, int places) {
+  const int all = std::max(1, target.sms * places / cluster);
+  const int share = cluster < 3 * places ? 11 : places == 1 && cluster % 3 == 0 ? 9 : 10;
   return std::max(1, all * share / 11);
 }
 

@@ -19,6 +19,10 @@ __device__ __forceinline__ void cluster_sync() {
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
+// The first half of a meeting that passes no values on.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -36,6 +40,22 @@ __device__ __forceinline__ void store_cluster(unsigned address, float v0, float 
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v0), "f"(v1), "f"(v2),
                "f"(v3)
                : "memory");
+}
+
+// Stores there that land when they do, and then count their bytes on an mbarrier of that block: no fence, which would
+// wait for all that this thread has stored anywhere. PTX ISA section 9.7.9.12 (st.async).
+__device__ __forceinline__ void store_cluster_async(unsigned address, unsigned barrier, float v) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(address),
+               "f"(v), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void store_cluster_async(unsigned address, unsigned barrier, float v0, float v1,
+                                                    float v2, float v3) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+          address),
+      "f"(v0), "f"(v1), "f"(v2), "f"(v3), "r"(barrier)
+      : "memory");
 }
 
 // Barrier `id` (0 is __syncthreads') for `threads` threads.

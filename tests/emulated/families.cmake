@@ -81,6 +81,17 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     add_verify_test(scan.${place} scan --family scan --config ${config})
   endforeach()
   add_verify_test(scan.tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=2,vec=1x8x8)
+  # Clusters: more blocks than warps and fewer, steps that come again and blocks that have none; copies and lanes in any order.
+  set(place 0)
+  foreach(config
+      tile=64x64x16,warps=2x1,stages=2,splitk=1,vec=1x8x4,cluster=7 tile=64x32x8,warps=4x1,stages=3,splitk=1,vec=1x8x2,cluster=2
+      tile=8x64x8,warps=1x1,stages=4,splitk=1,vec=1x8x2,cluster=8)
+    math(EXPR place "${place} + 1")
+    add_verify_test(scan.cluster_${place} scan --family scan --config ${config})
+    set_property(TEST emulated.scan.cluster_${place} APPEND PROPERTY
+                 ENVIRONMENT "TRIGEN_EMULATED_ASYNC=shuffled:${place};TRIGEN_EMULATED_LANES=random:${place}")
+  endforeach()
+  add_verify_test(scan.cluster_tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=1,vec=1x8x8,cluster=4)
 endif()
 
 # gram by the same tiles: parts that a second launch adds, whole tiles, squares of blocks, slices; f32 data.

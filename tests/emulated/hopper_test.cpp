@@ -145,6 +145,56 @@ TEST(Hopper, BlocksStayUntilTheirCopiesHaveLanded) {
     }
 }
 
+// Each of two blocks sends the other one 16 bytes by st.async, and goes on by its own barrier. `bytes`: that it expects.
+std::string sent_asynchronously(const std::string& barrier_of, int bytes, bool waits) {
+  return kernel_ptx(
+      "sm_90", {"u64"},
+      "mov.u32 %r1, %cluster_ctarank;\nmov.u32 %r2, s;\nmov.u32 %r3, m;\nxor.b32 %r4, %r1, 1;\n"
+      "mbarrier.init.shared::cta.b64 [%r3], 1;\nfence.mbarrier_init.release.cluster;\n"
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], " +
+          std::to_string(bytes) +
+          ";\nbarrier.cluster.arrive;\nbarrier.cluster.wait;\nmapa.shared::cluster.u32 %r5, %r2, %r4;\n"
+          "mapa.shared::cluster.u32 %r6, %r3, " +
+          barrier_of +
+          ";\nadd.u32 %r7, %r1, 100;\n"
+          "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r5], {%r7, %r7, %r1, %r1}, "
+          "[%r6];\n" +
+          std::string(waits ? "L:\nmbarrier.try_wait.parity.shared::cta.b64 %p1, [%r3], 0;\n@!%p1 bra L;\n"
+                            : "") +
+          "ld.shared.u32 %r8, [%r2+4];\nmul.wide.u32 %d1, %r1, 4;\nld.param.u64 %d2, [p0];\n"
+          "add.u64 %d2, %d2, %d1;\nst.global.u32 [%d2], %r8;" +
+          std::string(waits ? "" : "\nbarrier.cluster.arrive;\nbarrier.cluster.wait;"),
+      ".shared .align 16 .b8 s[16];\n.shared .align 8 .b8 m[8];");
+}
+
+TEST(Hopper, StoresIntoAnotherBlockCountTheirBytesThere) {
+  for (const char* options : {"async=late", "async=early", "async=random:3", "async=shuffled:3"}) {
+    Device device("sm_90", options);
+    device.load(sent_asynchronously("%r4", 16, true));
+    CUdeviceptr out = device.allocate(8);
+    ASSERT_EQ(launch_cluster(device, 2, 2, 1, {&out}), CUDA_SUCCESS) << device.reports().dump(1);
+    EXPECT_EQ(device.get<int>(out, 2), (std::vector<int>{101, 100}));
+  }
+}
+
+TEST(Hopper, FaultsOfAsynchronousStoresAreFound) {
+  const struct {
+    const char *barrier_of, *fault;
+    int bytes;
+    bool waits;
+  } cases[] = {{"%r4", "read of uninitialised memory", 16, false},  // nobody waits
+               {"%r4", "barrier deadlock", 32, true},               // bytes that never come
+               {"%r1", "bad instruction", 16, true}};               // a barrier beside the target
+  for (const auto& c : cases) {
+    Device device("sm_90");
+    device.load(sent_asynchronously(c.barrier_of, c.bytes, c.waits));
+    CUdeviceptr out = device.allocate(8);
+    EXPECT_NE(launch_cluster(device, 2, 2, 1, {&out}), CUDA_SUCCESS) << c.fault;
+    ASSERT_FALSE(device.reports().empty()) << c.fault;
+    EXPECT_EQ(device.reports()[0]["fault"], c.fault) << device.reports().dump(1);
+  }
+}
+
 // A bulk copy's read of global memory has ended for whoever has waited for its mbarrier, and for nobody else:
 // a barrier behind the thread that issued it says nothing.
 TEST(Hopper, ABulkCopysSourceIsFreeOnceItsBarrierIsWaitedFor) {

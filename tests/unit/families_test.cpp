@@ -383,6 +383,28 @@ TEST(Families, NoProblemIsLeftWithoutAConfig) {
   }
 }
 
+TEST(Families, ScansTakeClustersWhereThereAreSome) {
+  const char* const text = "scan,dtype=bf16,B=4,T=4096,D=1024";
+  const auto tile = [](int parts, int cluster) {
+    return "tile=256x64x16,warps=8x1,stages=2,splitk=" + std::to_string(parts) +
+           ",vec=1x8x4,cluster=" + std::to_string(cluster);
+  };
+  EXPECT_EQ(refusal("scan", "sm_90", text, tile(1, 8).c_str()), "");
+  EXPECT_EQ(refusal("scan", "sm_90", text, tile(1, 7).c_str()), "");
+  EXPECT_EQ(refusal("scan", "sm_90", text, tile(1, 1).c_str()),
+            "cluster=1: scan takes 0, 2, 3, 4, 5, 6, 7 or 8; try cluster=2");
+  EXPECT_EQ(refusal("scan", "sm_80", text, tile(1, 4).c_str()),
+            "cluster=4: sm_80 has no clusters of thread blocks; try cluster=0");
+  EXPECT_EQ(refusal("scan", "sm_90", text, tile(2, 4).c_str()),
+            "cluster=4 is for tokens in one part, split_k=1; try cluster=0");
+  const Problem p = problem(text);
+  for (const Target& target : targets())
+    EXPECT_EQ(llvm::any_of(llvm::cantFail(find_family("scan"))->configs(p, target),
+                           [](const Config& c) { return c.cluster > 0; }),
+              target.compute_capability == 90)
+        << target.name.str();
+}
+
 TEST(Families, EveryConfigOfTheSpaceIsLegalAndThereAreEnough) {
   for (const Family* family : families())
     for (const Target& target : targets()) {

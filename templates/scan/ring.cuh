@@ -1,0 +1,169 @@
+// Steps of the inputs on their way through a ring in shared memory, and their tokens' gains.
+#pragma once
+
+#include "ptx/cp_async.cuh"
+#include "ptx/memory.cuh"
+#include "scan/place.cuh"
+
+namespace trigen::scan {
+
+template <Kernel C>
+class Ring {
+  using G = Geometry<C>;
+  static constexpr Shape s = C.shape;
+  static constexpr Config c = C.config;
+  static constexpr DType kD = s.dtype;
+  static constexpr bool kBTD = G::kBTD, kWholeTokens = G::kWholeTokens, kWholeFeatures = G::kWholeFeatures;
+  static constexpr int kF = G::kF, kT = G::kT, kThreads = G::kThreads, kBlocks = G::kBlocks;
+  static constexpr int kStage = stage_bytes(s.layout, c, kBytes<kD>);
+  static constexpr int kRow = row_bytes(s.layout, c, kBytes<kD>), kGap = chunk_gap(s.layout, c, kBytes<kD>);
+
+ public:
+  __device__ __forceinline__ Ring(const Place<C>& at, unsigned char* shared)
+      : at_(at),
+        ring_(ptx::shared_address(shared)),
+        gains_(reinterpret_cast<Gains*>(shared + ring_bytes(s.op, s.layout, c, kBytes<kD>))) {}
+
+  // Calls body(i, step) for the part's steps in the order of time, when the inputs `a` and `b` of step i, and the gains of
+  // its tokens, are in shared memory; ready() before all of them, behind the first copies.
+  template <bool kBackward, class Ready, class Body>
+  __device__ __forceinline__ void walk(const Activations* a, const Activations* b, const Ready& ready,
+                                       const Body& body) {
+    const int count = at_.steps();
+    const auto step_at = [&](int i) {
+      return (kBackward ? at_.end - (i + 1) * kBlocks : at_.first + i * kBlocks) + at_.rank;
+    };
+    const auto load = [&](int i) {
+      if (i < count) {
+        copy(*a, step_at(i), i % c.stages * inputs(s.op));
+        if (b != nullptr) copy(*b, step_at(i), i % c.stages * inputs(s.op) + 1);
+      }
+      if constexpr (kAsynchronous) ptx::cp_async_commit();
+    };
+    // Gains on their way for two steps: loads take longer than a step does.
+    constexpr int kEach = ceil_div(c.tile_m, kThreads);
+    Gains next[kEach];
+    const auto fetch = [&](int i) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j)
+        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; i < count && t < c.tile_m)
+          next[j] = gains_of<kBackward>(step_at(i) * c.tile_m + t);
+    };
+    const auto put_gains = [&](int i) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j)
+        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; t < c.tile_m)
+          gains_[gain_place(i, t)] = next[j];
+    };
+    for (int i = 0; i + 1 < c.stages; ++i) load(i);
+    fetch(0);
+    put_gains(0);
+    fetch(1);
+    ready();
+    for (int i = 0; i < count; ++i) {
+      if constexpr (kAsynchronous) ptx::cp_async_wait<c.stages - 2>();
+      __syncthreads();  // step i has landed, and step i - 1 was read
+      load(i + c.stages - 1);
+      put_gains(i + 1);
+      fetch(i + 2);
+      body(i, step_at(i));
+    }
+  }
+
+  // This thread's elements of step i, of input `input`.
+  __device__ __forceinline__ void read(Elements<C>& to, int i, int input) const {
+    const unsigned first =
+        ring_ + (i % c.stages * inputs(s.op) + input) * kStage + offset(at_.chunk(), at_.feature_lane * kF);
+#pragma unroll
+    for (int r = 0; r < c.tile_k; ++r)
+      ptx::load_shared<Raw<kD, c.vec_c>::kSize>(to.raw[r].w, first + r * kRow);
+  }
+  __device__ __forceinline__ const Gains* gains_at(int i) const {
+    return gains_ + gain_place(i, at_.chunk());
+  }
+
+ private:
+#if __CUDA_ARCH__ >= 800
+  static constexpr bool kAsynchronous = c.vec_b * kBytes<kD> >= 4;
+#else
+  static constexpr bool kAsynchronous = false;
+#endif
+
+  // Of element (token, feature) of a step, from the stage's beginning.
+  __device__ __forceinline__ static int offset(int token, int feature) {
+    return kBTD ? token * kRow + token / kT * kGap + feature * kBytes<kD>
+                : feature * kRow + token * kBytes<kD>;
+  }
+
+  // A step of `from` into place `at` of the ring, zeros beyond the last token and feature.
+  __device__ __forceinline__ void copy(const Activations& from, int step, int at) const {
+    constexpr int kCopy = c.vec_b, kBytesOfCopy = kCopy * kBytes<kD>;
+    constexpr int kPieces = (kBTD ? c.tile_n : c.tile_m) / kCopy, kRows = kBTD ? c.tile_m : c.tile_n;
+    // Copies of a row go to neighbouring threads, and a thread's own lie kDown rows below each other.
+    constexpr int kAcross = schedule::min(kPieces, kThreads), kDown = kThreads / kAcross;
+    static_assert(kPieces % kAcross == 0 && kThreads % kAcross == 0,
+                  "threads are whole rows of copies, or rows of threads");
+    // In shared memory, too, they are equally far apart, unless a gap is between some of them.
+    constexpr bool kEven = kGap == 0 || kDown % kT == 0;
+    constexpr int kFar = kDown * kRow + kDown / kT * kGap;
+    const unsigned stage = ring_ + at * kStage;
+    const int first = static_cast<int>(threadIdx.x) / kAcross, t0 = step * c.tile_m, d0 = at_.slab * c.tile_n;
+    const bool any = G::kAllSteps || t0 < at_.z.T;
+    const bool whole =
+        (kWholeTokens ? any : t0 + c.tile_m <= at_.z.T) && (kWholeFeatures || d0 + c.tile_n <= at_.z.D);
+    const long long down = static_cast<long long>(from.row) * kDown;
+#pragma unroll
+    for (int k = 0; k < kPieces / kAcross; ++k) {
+      const int inner = (static_cast<int>(threadIdx.x) % kAcross + k * kAcross) * kCopy;
+      const auto* source =
+          static_cast<const Storage<kD>*>(from.data) +
+          (at_.batch * from.batch + at_.head * from.head +
+           (kBTD ? (t0 + first) * from.row + d0 + inner : (d0 + first) * from.row + t0 + inner));
+      const unsigned place = stage + (kBTD ? offset(first, inner) : offset(inner, first));
+#pragma unroll
+      for (int j = 0; j < ceil_div(kRows, kDown); ++j, source += down) {
+        const int outer = first + j * kDown;
+        if (kRows % kDown != 0 && outer >= kRows) break;
+        const int token = kBTD ? outer : inner, feature = kBTD ? inner : outer;
+        const bool inside = whole || (any && (kWholeTokens || t0 + token < at_.z.T) &&
+                                      (kWholeFeatures || d0 + feature < at_.z.D));
+        const unsigned to = kEven ? place + j * kFar : stage + offset(token, feature);
+        if constexpr (kAsynchronous) {
+          ptx::cp_async<kBytesOfCopy>(to, inside ? source : from.data, inside ? kBytesOfCopy : 0);
+        } else {
+          Raw<kD, kCopy> raw;
+          raw.clear();
+          if (inside) ptx::load_global_nc<kBytesOfCopy>(raw.w, source);
+          ptx::store_shared<kBytesOfCopy>(to, raw.w);
+        }
+      }
+    }
+  }
+
+  // Of token t of step i: 16 bytes behind each chunk keep lanes of different chunks off each other's banks.
+  __device__ __forceinline__ static int gain_place(int i, int t) {
+    return i % 2 * gains(s.layout, c) + t + t / kT;
+  }
+  // Beyond the last token the state stays, and nothing is before the first one. scan_grad_weight takes them as they are,
+  // for both directions: write is the source, read the target.
+  template <bool kBackward>
+  __device__ __forceinline__ Gains gains_of(int t) const {
+    constexpr DType kW = s.wdtype;
+    if (!(kWholeTokens && G::kAllSteps) && t >= at_.z.T) return {0.0f, 1.0f, 0.0f, 0.0f};
+    const auto* const w = static_cast<const Storage<kW>*>(at_.p.w) + (at_.head * at_.p.w_head + t);
+    const auto row = [&](Vector i) { return to_float<kW>(w[i * at_.p.w_row]); };
+    const float source = row(kSource), target = row(kTarget), decay = t > 0 ? row(kDecay) : 0.0f;
+    if constexpr (makes_vectors(s.op))
+      return {source, decay, target, 0.0f};
+    else if constexpr (kBackward)
+      return {decay * target, decay, source, row(kDiagonal)};
+    else
+      return {source, decay, target * decay, row(kDiagonal)};
+  }
+
+  const Place<C> at_;  // a copy: a reference would put it into local memory
+  const unsigned ring_;
+  Gains* const gains_;
+};
+
+}  // namespace trigen::scan
