@@ -10,6 +10,7 @@
 
 namespace trigen::wgmma_sm90 {
 
+using persistent::box_features;
 using persistent::kPanel;
 using persistent::kPanelBytes;
 using persistent::kSharedLimit;
@@ -21,9 +22,6 @@ TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {
 }  // warpgroups that multiply
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPanel; }
-// Features of a box of x, y and what has their shape. A stage's panel of 64 columns is so many boxes of 64 tokens,
-// from different batches where a head is short, so that few columns of a tile are empty.
-TRIGEN_HOST_DEVICE constexpr int box_features(const Config& c) { return c.box > 0 ? c.box : kPanel; }
 // A launch before the product packs W (pack.h), vec_a elements at a time, or TMA reads W itself (vec_a = 8),
 // 16-bit or f32. f32 weights become 16-bit ones in the kernel (weights_f32.cuh).
 TRIGEN_HOST_DEVICE constexpr bool packs(const Shape& s, const Config& c) {

@@ -39,7 +39,7 @@ class Product final : public PersistentKernel {
             {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
             {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
             {&Config::cluster, {1, 2}},
-            {&Config::box, {0, 16, 32}, "boxes have 64 features (0), 32 or 16"},
+            boxes_key(),
             range_key(&Config::stages, 2, 12),
             slices_key(c),
             geometry::slices(c) ? ConfigKey{&Config::raster, {0}, "slices have no sections"} : raster_key(),
@@ -132,14 +132,6 @@ class Product final : public PersistentKernel {
     if (c.tile_m == 64 && c.cluster == geometry::kSlices)
       return {&Config::split_k, {c.cluster}, "every block of a cluster of such tiles has a slice"};
     return {&Config::split_k, {1}, "is for grad_weight, gram and clusters of tiles of 64 rows"};
-  }
-  // Boxes worth a try: of 64 features, and of a head's 32 (96) or 16. Where a narrower box leaves fewer columns empty but
-  // is no divisor of D, or leaves less than a quarter fewer, its shorter lines cost as much (H200, 2026-11-27: D = 80,
-  // 48, 160, 224, 480; docs/experiments/wgmma_sm90.md).
-  static std::vector<int> boxes(const Problem& p) {
-    if (p.D <= 16) return {0, 16};
-    if (p.D <= 32 || p.D == 96) return {0, 32};
-    return {0};
   }
   // Panels of 64 columns of one head.
   static int64_t head_panels(const Problem& p, int box) {
