@@ -64,7 +64,7 @@ bool allows(const Problem& p, const Config& c) {
                     c.activations != Access::kDirect))
     return false;
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
-  if (weight::takes_turns(c) && p.op != Op::kGram) return false;  // grad_weight's are not timed
+  if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
   if (p.K > 1) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;

@@ -355,14 +355,14 @@ __device__ __forceinline__ void multiply_whole_steps(float (&sum)[2][C.config.ti
                                                      const unsigned long long (&a)[2], unsigned long long b,
                                                      int block) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  constexpr int kStep = (kTokens ? 16 * 128 : 32) >> 4;
+  constexpr int kRows = consumers(C.config), kColumns = panels(C.config);  // in panels
   ptx::wgmma_fence();
 #pragma unroll
   for (int i = 0; i < kSteps; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      ptx::wgmma_ss<C.shape.dtype, C.config.tile_n, kTokens, kTokens>(sum[half], a[half] + kStep * i,
-                                                                      b + kStep * i, block | i);
+      ptx::wgmma_ss<C.shape.dtype, C.config.tile_n, kTokens, kTokens>(
+          sum[half], a[half] + step_offset<C, kRows>(i), b + step_offset<C, kColumns>(i), block | i);
   ptx::wgmma_commit();
 }
 
@@ -374,9 +374,10 @@ __device__ __forceinline__ void multiply_whole(float (&sum)[2][C.config.tile_n /
   int in_flight = -1;
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-    const unsigned long long a[2] = {ptx::descriptor(ring.a(at.stage), kPanelBytes),
-                                     ptx::descriptor(ring.a(at.stage) + kPanelBytes, kPanelBytes)};
-    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    const unsigned long long a[2] = {
+        operand_descriptor<C>(ring.a(at.stage)),
+        operand_descriptor<C>(ring.a(at.stage) + box_offset<C, kConsumers>(1, 0))};
+    const unsigned long long b = operand_descriptor<C>(ring.b(at.stage));
     if (ends.here())
       multiply_whole_steps<C, kLastSteps<C>>(sum, a, b, block);
     else
