@@ -29,6 +29,7 @@ constexpr Member kMembers[] = {
     {"vec_b", "vec", Member::kApart, 64, &Config::vec_b},
     {"vec_c", "vec", Member::kApart, 64, &Config::vec_c},
     {"cluster", "cluster", Member::kApart, 16, &Config::cluster},
+    {"box", "box", Member::kApart, 64, &Config::box},
     {"blocks", "blocks", Member::kFit, 32, &Config::blocks},
     {"weights", "weights", Member::kPath, 1, nullptr, &Config::weights},
     {"activations", "activations", Member::kPath, 1, nullptr, &Config::activations},

@@ -45,6 +45,12 @@ TensorMapSpec rounded(TensorMapSpec map) {
   return map;
 }
 
+TensorMapSpec with_columns(TensorMapSpec map, int columns) {
+  map.columns = columns;
+  map.swizzle_bytes = static_cast<int>(columns * element_size(map.element));
+  return map;
+}
+
 TensorMapSpec with_rows(TensorMapSpec map, int rows, int batches) {
   map.rows = rows;
   map.batches = batches;

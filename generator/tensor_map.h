@@ -34,6 +34,8 @@ TensorMapSpec activation_map(const Problem& problem, MapSource source, bool cont
 TensorMapSpec weights_map(const Problem& problem);
 // Loads round f32 to tf32.
 TensorMapSpec rounded(TensorMapSpec map);
+// Boxes of `columns` elements, swizzled as so many bytes (32, 64 or 128) are.
+TensorMapSpec with_columns(TensorMapSpec map, int columns);
 // Boxes of `rows` rows, of so many batches.
 TensorMapSpec with_rows(TensorMapSpec map, int rows, int batches = 1);
 

@@ -51,6 +51,19 @@ CUtensorMapDataType data_type(MapElement element) {
   return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
 }
 
+CUtensorMapSwizzle swizzle(int bytes) {
+  switch (bytes) {
+    case 32:
+      return CU_TENSOR_MAP_SWIZZLE_32B;
+    case 64:
+      return CU_TENSOR_MAP_SWIZZLE_64B;
+    case 128:
+      return CU_TENSOR_MAP_SWIZZLE_128B;
+    default:
+      return CU_TENSOR_MAP_SWIZZLE_NONE;
+  }
+}
+
 }  // namespace
 
 CUresult encode_tensor_map(const DriverApi& api, const TensorMapSpec& spec, const Params& params,
@@ -64,11 +77,9 @@ CUresult encode_tensor_map(const DriverApi& api, const TensorMapSpec& spec, cons
   const unsigned box[4] = {static_cast<unsigned>(spec.columns), static_cast<unsigned>(spec.rows), 1,
                            static_cast<unsigned>(spec.batches)},
                  steps[4] = {1, 1, 1, 1};
-  return api.cuTensorMapEncodeTiled(
-      map, data_type(spec.element), 4, memory.data, extents, strides, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      spec.swizzle_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return api.cuTensorMapEncodeTiled(map, data_type(spec.element), 4, memory.data, extents, strides, box,
+                                    steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle(spec.swizzle_bytes),
+                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 }  // namespace trigen

@@ -64,6 +64,12 @@ gram_slices gram_tiles --family wgmma_sm90 --config tile=64x64x64,warps=4x1,stag
 gram_turns gram_turns --limit 2e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1
 gram_turns_squares gram_turns --limit 2e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x2,cluster=4,blocks=1
 gram_f32 gram_f32 --families all
+boxes boxes --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=3,splitk=1,vec=8x8x8,cluster=1,box=32,blocks=1
+boxes_slices boxes --limit 3e8 --family wgmma_sm90 --config tile=64x128x64,warps=4x1,stages=4,splitk=2,vec=8x8x8,cluster=2,box=32,blocks=1
+boxes_weight boxes_weight --limit 3e8 --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=4,splitk=2,vec=8x8x2,cluster=1,box=16,blocks=1
+boxes_weight_squares boxes_weight --limit 3e8 --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=4,splitk=1,vec=8x8x8,cluster=4,box=32,blocks=1
+boxes_weight_slices boxes_weight --limit 3e8 --family wgmma_sm90 --config tile=64x64x64,warps=4x1,stages=6,splitk=2,vec=8x8x8,cluster=2,box=32,blocks=1
+grad_weight_turns turns --limit 1e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x2,cluster=4,blocks=1
 skips_3 skips --family wgmma_sm90 --config tile=128x64x64,warps=8x1,stages=3,splitk=1,vec=8x8x8,cluster=1,blocks=1
 skips_5 skips --family wgmma_sm90 --config tile=128x64x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1
 mma_tma_sm90 mma_tma --limit 3e8 --family mma_tma_sm90 --config tile=128x256x64,warps=2x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1

@@ -92,6 +92,7 @@ struct Config {
   int vec_b;    // operand B (x, or dy for grad_input)
   int vec_c;    // output, residual, gate, pre
   int cluster;  // thread blocks of a cluster (sm_90 and later)
+  int box;      // features of a bulk copy's box where fewer than 64, so that few columns of a tile are empty
   int blocks;   // thread blocks on one SM that the register budget must allow (__launch_bounds__), 0 =
                 // compiler's choice
   // Only for families that can read an operand in place or as a packed copy.

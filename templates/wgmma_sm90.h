@@ -10,6 +10,7 @@
 
 namespace trigen::wgmma_sm90 {
 
+using persistent::box_features;
 using persistent::kPanel;
 using persistent::kPanelBytes;
 using persistent::kSharedLimit;
@@ -116,7 +117,8 @@ TRIGEN_HOST_DEVICE constexpr int sending(const Shape& s, const Config& c) {
 }
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
-  return persistent::panel_units(panels(c) * sharers(c), B, D);
+  const int features = box_features(c);
+  return persistent::panel_units(panels(c) * (kPanel / features) * sharers(c), B, D, features);
 }
 
 }  // namespace trigen::wgmma_sm90

@@ -89,6 +89,13 @@ ConfigKey PersistentKernel::read_key(const Problem& p) {
                          ", powers of two"));
 }
 
+std::vector<int> boxes(const Problem& p) {
+  if (p.D <= 16) return {0, 16};
+  if (p.D <= 32 || p.D == 96) return {0, 32};
+  return {0};
+}
+ConfigKey boxes_key() { return {&Config::box, {0, 16, 32}, "boxes have 64 features (0), 32 or 16"}; }
+
 std::optional<std::string> PersistentFamily::refusal(const Problem& p) const {
   if (auto why = refuse(p)) return why;
   return is_weight(p) ? std::nullopt : too_many_tiles(p);

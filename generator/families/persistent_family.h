@@ -59,6 +59,12 @@ class PersistentKernel {
   static int most_read(const Problem& problem);
 };
 
+// Boxes of x and y worth a try (Config::box): of 64 features, and of a head's 32 (96) or 16. Where a narrower box leaves fewer
+// columns empty but is no divisor of D, or leaves less than a quarter fewer, its shorter lines cost as much (H200, 2026-11-27:
+// D = 80, 48, 160, 224, 480; docs/experiments/wgmma_sm90.md).
+std::vector<int> boxes(const Problem& problem);
+ConfigKey boxes_key();
+
 class PersistentFamily : public Family {
  public:
   bool serves(const Target& target) const override { return target.wgmma; }

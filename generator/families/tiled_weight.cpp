@@ -40,13 +40,19 @@ std::vector<Access> activation_paths(const Problem& p) {  // worth a try
   return paths;
 }
 
-Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations) {
+ConfigKey weight_boxes_key(const Problem& p) {
+  if (p.op == Op::kGradWeight && p.K == 1 && p.dtype != DType::kF32) return boxes_key();
+  return {&Config::box, {0}, "are for grad_weight of one tap and 16-bit data"};
+}
+
+Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations, int box = 0) {
   return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
           .warps_m = (tile.tile_n == 64 && !tile.stacks) || tile.turns ? 4 : 8,
           .stages = tile.stages,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
+          .box = box,
           .activations = activations};
 }
 
@@ -54,8 +60,11 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
 // tiles, with at least one k block for each.
 bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
+  if (c.box > 0 && (p.op != Op::kGradWeight || p.K > 1 || p.dtype == DType::kF32 || weight::stacks(c) ||
+                    c.activations != Access::kDirect))
+    return false;
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
-  if (weight::takes_turns(c) && p.op != Op::kGram) return false;  // grad_weight's are not timed
+  if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
   if (p.K > 1) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
@@ -69,7 +78,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   std::set<int> clusters, warps;
   ConfigKey rows{&Config::tile_m, {128}};
   for (const Tile& tile : tiles_) {
-    const Config own = config_of(p, tile, c.activations);
+    const Config own = config_of(p, tile, c.activations, c.box);
     if (!allows(p, own)) continue;
     if (tile.tile_n == c.tile_n) clusters.insert(tile.cluster);
     if (tile.tile_n == c.tile_n && tile.cluster == c.cluster) warps.insert(own.warps_m);
@@ -87,6 +96,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           {&Config::warps_m, ConfigKey::Values(warps.begin(), warps.end()), "a warpgroup multiplies 64 rows"},
           {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
           {&Config::cluster, ConfigKey::Values(clusters.begin(), clusters.end())},
+          weight_boxes_key(p),
           // Taps hold two stages and wait for a third.
           range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
           raster_key(),
@@ -114,13 +124,14 @@ int TiledWeight::threads(const Problem&, const Config& c) const { return weight:
 std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) const {
   std::vector<Config> out;
   for (const Access path : activation_paths(p))
-    for (const Tile& tile : tiles_) put_tile(p, target, tile, path, out);
+    for (const Tile& tile : tiles_)
+      for (const int box : boxes(p)) put_tile(p, target, tile, path, box, out);
   return out;
 }
 
 void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& tile, Access activations,
-                           std::vector<Config>& out) const {
-  Config c = completed(p, config_of(p, tile, activations));
+                           int box, std::vector<Config>& out) const {
+  Config c = completed(p, config_of(p, tile, activations, box));
   if (!allows(p, c)) return;
   if (weight::slices(c)) {
     c.split_k = c.cluster;
@@ -161,6 +172,9 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
   // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map.
   const auto box = [&](MapSource source) {
     const auto T = static_cast<int>(p.T);
+    if (c.box > 0)
+      return weight::contiguous_tokens(kernel_shape(p), c) ? with_rows(operand(source), c.box)
+                                                           : with_columns(operand(source), c.box);
     return weight::stacks(c) ? with_rows(operand(source), T, weight::stacked(T)) : operand(source);
   };
   product.maps = {box(MapSource::kY), box(MapSource::kX),

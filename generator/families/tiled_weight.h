@@ -34,7 +34,7 @@ class TiledWeight final : public PersistentKernel {
 
  private:
   // A tile's configs worth a try.
-  void put_tile(const Problem& problem, const Target& target, const Tile& tile, Access activations,
+  void put_tile(const Problem& problem, const Target& target, const Tile& tile, Access activations, int box,
                 std::vector<Config>& out) const;
 
   llvm::ArrayRef<Tile> tiles_;

@@ -19,23 +19,25 @@ int clusters_at_once(const Target& target, int cluster, int places) {
 
 StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
   const int features = weight::block_depth(p.dtype);
+  const int box = c.box > 0 ? c.box : features;
   const auto B = static_cast<int>(p.B), T = static_cast<int>(p.T);
   const int batches = weight::stacks(c) ? schedule::ceil_div(B, weight::kConsumers * weight::stacked(T)) : B;
   const packing::Rows rows =
       packs_activations(p, c) ? slot_rows(p) : packing::Rows(false, batches, static_cast<int>(p.D));
   const int scale = weight::stream_k_scale(c);
-  return StreamK(StreamKArguments{.T = scale * T,
-                                  .diag = scale * static_cast<int>(p.diag),
-                                  .lower = p.fill == Fill::kLower,
-                                  .depth = rows.batches * schedule::ceil_div(rows.features, features),
-                                  .split = std::max(1, c.split_k),
-                                  .blocks = grid / std::max(1, c.cluster),
-                                  .tile_n = c.tile_n,
-                                  .edge = scale * weight::edge_of(c),
-                                  .copies = static_cast<int>(p.H * p.K),
-                                  .every_row = p.epilogue.bias,
-                                  .interleaves = p.K == 1,
-                                  .parts_alone = weight::stacks(c)});
+  return StreamK(StreamKArguments{
+      .T = scale * T,
+      .diag = scale * static_cast<int>(p.diag),
+      .lower = p.fill == Fill::kLower,
+      .depth = schedule::ceil_div(rows.batches * schedule::ceil_div(rows.features, box), features / box),
+      .split = std::max(1, c.split_k),
+      .blocks = grid / std::max(1, c.cluster),
+      .tile_n = c.tile_n,
+      .edge = scale * weight::edge_of(c),
+      .copies = static_cast<int>(p.H * p.K),
+      .every_row = p.epilogue.bias,
+      .interleaves = p.K == 1,
+      .parts_alone = weight::stacks(c)});
 }
 
 double multiplied_depth(const Problem& p, const Config& c) {

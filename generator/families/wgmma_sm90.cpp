@@ -39,6 +39,7 @@ class Product final : public PersistentKernel {
             {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
             {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
             {&Config::cluster, {1, 2}},
+            boxes_key(),
             range_key(&Config::stages, 2, 12),
             slices_key(c),
             geometry::slices(c) ? ConfigKey{&Config::raster, {0}, "slices have no sections"} : raster_key(),
@@ -76,27 +77,29 @@ class Product final : public PersistentKernel {
     } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5}, {128, 128, 6},
                   {128, 64, 6},  {64, 256, 4},  {64, 128, 6},  {64, 64, 12}};
     std::vector<Config> out;
-    const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
     const Shape shape = kernel_shape(p);
-    for (const auto& t : kTiles) {
-      // A tile more than twice as large as the product only adds waste.
-      if (t.tile_m > 64 && p.T <= 64) continue;
-      if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
-      // The smallest tile is for what leaves SMs without one of 64 x 128.
-      if (t.tile_m * t.tile_n == 64 * 64 && (p.T + 63) / 64 * p.H * ((panels + 1) / 2) >= target.sms)
-        continue;
-      for (int cluster : {1, 2})
-        for (const Config& c :
-             with_sections(p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster), {8, 16, 32}, 2))
-          for (Access path : weight_paths(p)) {
-            Config own = with_weights(p, c, path);
-            // f32 weights take more of a stage: as many stages as there is room for.
-            if (geometry::reads_f32_weights(shape, own))
-              while (own.stages > 2 && geometry::store_panels(shape, own) < 1) --own.stages;
-            out.push_back(own);
-          }
-    }
-    for (int panels_of_tile : {1, 2, 3, 4}) put_slices(p, target, panels_of_tile, out);
+    for (const auto& t : kTiles)
+      for (const int box : boxes(p)) {
+        const int64_t panels = head_panels(p, box);
+        // A tile more than twice as large as the product only adds waste.
+        if (t.tile_m > 64 && p.T <= 64) continue;
+        if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
+        // The smallest tile is for what leaves SMs without one of 64 x 128.
+        if (t.tile_m * t.tile_n == 64 * 64 && (p.T + 63) / 64 * p.H * ((panels + 1) / 2) >= target.sms)
+          continue;
+        for (int cluster : {1, 2})
+          for (const Config& c : with_sections(
+                   p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster, box), {8, 16, 32}, 2))
+            for (Access path : weight_paths(p)) {
+              Config own = with_weights(p, c, path);
+              // f32 weights take more of a stage: as many stages as there is room for.
+              if (geometry::reads_f32_weights(shape, own))
+                while (own.stages > 2 && geometry::store_panels(shape, own) < 1) --own.stages;
+              out.push_back(own);
+            }
+      }
+    for (const int box : boxes(p))
+      for (int panels_of_tile : {1, 2, 3, 4}) put_slices(p, target, panels_of_tile, box, out);
     return out;
   }
   std::optional<Config> any_size(const Problem& p) const override {
@@ -108,7 +111,11 @@ class Product final : public PersistentKernel {
     const WeightOperand weights = c.weights == Access::kPacked ? packed_weights(p) : direct_weights(p);
     prepare_weights(weights, plan);
     const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(kernel_shape(p), c);
-    const auto map = [&](MapSource source) { return activation_map(p, source, tokens); };
+    const int features = geometry::box_features(c);
+    const auto map = [&](MapSource source) {
+      const TensorMapSpec whole = activation_map(p, source, tokens);
+      return tokens ? with_rows(whole, features) : with_columns(whole, features);
+    };
     product.maps = {weights.map, map(forward ? MapSource::kX : MapSource::kY),
                     map(forward ? MapSource::kY : MapSource::kX)};
     if (p.epilogue.pre) product.maps.push_back(map(MapSource::kPre));
@@ -126,15 +133,21 @@ class Product final : public PersistentKernel {
       return {&Config::split_k, {c.cluster}, "every block of a cluster of such tiles has a slice"};
     return {&Config::split_k, {1}, "is for grad_weight, gram and clusters of tiles of 64 rows"};
   }
+  // Panels of 64 columns of one head.
+  static int64_t head_panels(const Problem& p, int box) {
+    const int64_t features = box > 0 ? box : geometry::kPanel;
+    return (p.B * ((p.D + features - 1) / features) * features + 63) / 64;
+  }
   // Pairs of row tiles, with a cluster of slices for each.
   int64_t pairs(const Problem& p, const Config& c) const {
     return int64_t{geometry::row_pairs(row_tiles(p, c))} * p.H * column_units(p, c);
   }
   // Slices where all clusters run at the same time: of more tiles a persistent block has long and short ones.
-  void put_slices(const Problem& p, const Target& target, int panels, std::vector<Config>& out) const {
-    Config c = config(p, 64, persistent::kPanel * panels, 12, geometry::kSlices);
+  void put_slices(const Problem& p, const Target& target, int panels, int box,
+                  std::vector<Config>& out) const {
+    Config c = config(p, 64, persistent::kPanel * panels, 12, geometry::kSlices, box);
     c.split_k = geometry::kSlices;
-    if (p.T <= 64 || (panels > 1 && panels / 2 >= p.B * ((p.D + 63) / 64)) ||
+    if (p.T <= 64 || (panels > 1 && panels / 2 >= head_panels(p, box)) ||
         pairs(p, c) > clusters_at_once(target, c.cluster))
       return;
     for (Access path : weight_paths(p)) {
@@ -143,8 +156,9 @@ class Product final : public PersistentKernel {
       out.push_back(own);
     }
   }
-  Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) const {
-    return completed(p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages, .cluster = cluster});
+  Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster, int box = 0) const {
+    return completed(p,
+                     {.tile_m = tile_m, .tile_n = tile_n, .stages = stages, .cluster = cluster, .box = box});
   }
   static Config with_weights(const Problem& p, Config c, Access path) {
     c.weights = path;

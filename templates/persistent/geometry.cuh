@@ -21,6 +21,7 @@ struct Geometry {
   static constexpr int kLoadRegisters = kGroups.load_registers, kSumRegisters = kGroups.sum_registers;
   static constexpr int kStages = c.stages;
   static constexpr int kCluster = c.cluster;
+  static constexpr int kParts = 1;                        // boxes of the output that hold 64 columns together
   static constexpr bool kSquares = false;                 // clusters of 2 x 2 blocks (grad_weight.cuh)
   static constexpr int kReleasingWarps = 4 * kConsumers;  // of a block, for every stage
 

@@ -33,20 +33,79 @@ __device__ __forceinline__ bool sums_bias(const StreamK& stream_k, const WorkTil
          (kTaps<C> == 1 || tap == C.shape.pad);
 }
 
-// 64 features of 64 tokens; the second loads for all that `blocks` names.
+// Where box `part` of panel `panel` lies in an operand of kPanels panels. K-major, the rows of all panels' boxes of one
+// part follow each other, so that a wide product runs on through them.
 template <Kernel C>
-__device__ __forceinline__ void load_panel(unsigned to, const TensorMap& map, unsigned barrier, int feature,
-                                           int token, int head, int batch) {
-  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  ptx::tma_load(to, map, barrier, kTokens ? token : feature, kTokens ? feature : token, head, batch);
+constexpr int kBoxBytes = kPanelBytes / kParts<C>;
+template <Kernel C, int kPanels>
+__device__ __forceinline__ unsigned box_offset(int panel, int part) {
+  return contiguous_tokens(C.shape, C.config) ? panel * kPanelBytes + part * kBoxBytes<C>
+                                              : (part * kPanels + panel) * kBoxBytes<C>;
+}
+// Step i of a k block, in units of the descriptor, behind the first one of an operand of kPanels panels.
+template <Kernel C, int kPanels>
+__device__ __forceinline__ unsigned step_offset(int i) {
+  constexpr int kSteps = block_steps() / kParts<C>;  // of a box
+  if constexpr (contiguous_tokens(C.shape, C.config)) return i * (16 * 128 >> 4);
+  return (i / kSteps * (kPanels * kBoxBytes<C>)+i % kSteps * 32) >> 4;
 }
 template <Kernel C>
-__device__ __forceinline__ void load_panel_multicast(unsigned to, const TensorMap& map, unsigned barrier,
-                                                     unsigned short blocks, int feature, int token, int head,
-                                                     int batch) {
+__device__ __forceinline__ unsigned long long operand_descriptor(unsigned shared) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  ptx::tma_load_multicast(to, map, barrier, blocks, kTokens ? token : feature, kTokens ? feature : token,
-                          head, batch);
+  return ptx::descriptor < kTokens ? 128 : 128 / kParts < C >> (shared, kPanelBytes);
+}
+
+// The features of a k block: boxes in a row, of one batch after the other.
+template <Kernel C>
+struct BlockBoxes {
+  int boxes, batch, feature;  // of a batch; of the first box
+  __device__ __forceinline__ BlockBoxes(int features, int block)
+      : boxes(schedule::ceil_div(features, kBox<C>)) {
+    batch = block * kParts<C> / boxes;
+    feature = (block * kParts<C> - batch * boxes) * kBox<C>;
+  }
+  // `step`: of as many blocks as this one was made with.
+  __device__ __forceinline__ void advance(const BlockBoxes& step) {
+    batch += step.batch;
+    feature += step.feature;
+    wrap();
+  }
+  __device__ __forceinline__ void next_box() {
+    feature += kBox<C>;
+    wrap();
+  }
+  __device__ __forceinline__ void wrap() {
+    if (feature >= boxes * kBox<C>) {
+      feature -= boxes * kBox<C>;
+      ++batch;
+    }
+  }
+};
+
+// A panel's boxes of 64 tokens, into an operand of kPanels panels at `to`; the second loads for all that `blocks`
+// names.
+template <Kernel C, int kPanels>
+__device__ __forceinline__ void load_panel(unsigned to, int panel, const TensorMap& map, unsigned barrier,
+                                           BlockBoxes<C> at, int token, int head) {
+  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+#pragma unroll
+  for (int i = 0; i < kParts<C>; ++i) {
+    ptx::tma_load(to + box_offset<C, kPanels>(panel, i), map, barrier, kTokens ? token : at.feature,
+                  kTokens ? at.feature : token, head, at.batch);
+    at.next_box();
+  }
+}
+template <Kernel C, int kPanels>
+__device__ __forceinline__ void load_panel_multicast(unsigned to, int panel, const TensorMap& map,
+                                                     unsigned barrier, unsigned short blocks,
+                                                     BlockBoxes<C> at, int token, int head) {
+  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+#pragma unroll
+  for (int i = 0; i < kParts<C>; ++i) {
+    ptx::tma_load_multicast(to + box_offset<C, kPanels>(panel, i), map, barrier, blocks,
+                            kTokens ? token : at.feature, kTokens ? at.feature : token, head, at.batch);
+    at.next_box();
+  }
 }
 
 // The loading thread.
@@ -57,35 +116,33 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
   using G = Geometry<C>;
   constexpr int kCluster = G::kCluster, kPanels = C.config.tile_n / kPanel;
   const Place<C> place(rank);
-  const int batch_blocks = schedule::ceil_div(features, kDepth<C>);
   RingPosition<C.config.stages> at;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x) / C.config.cluster);
   for (WorkTile work; walk.next(work);) {
     const int panels = work.narrow ? 2 : kPanels;
     const int head = work.copy / kTaps<C>;
     const Shift shift(kTaps<C> == 1 ? 0 : work.copy - head * kTaps<C> - C.shape.pad);
-    const int start = work.origin + work.begin * work.step, step_batches = work.step / batch_blocks,
-              step_features = (work.step - step_batches * batch_blocks) * kDepth<C>;
-    int batch = start / batch_blocks;
-    int feature = (start - batch * batch_blocks) * kDepth<C>;
-    const auto load_dy = [&](int from) {
+    BlockBoxes<C> from(features, work.origin + work.begin * work.step);
+    const BlockBoxes<C> step(features, work.step);
+    const auto load_dy = [&](int back) {
+      BlockBoxes<C> shifted = from;
+      shifted.feature -= back;
       const int row = kEdge<C> * work.row + 128 * place.row;
       if constexpr (G::kSquares) {  // each block loads its half of dy for both of its row
-        load_panel_multicast<C>(ring.a(at.stage) + place.column * kPanelBytes, map_dy, ring.full(at.stage),
-                                static_cast<unsigned short>(3 << 2 * place.row), from,
-                                row + 64 * place.column, head, batch);
+        load_panel_multicast<C, 2>(ring.a(at.stage), place.column, map_dy, ring.full(at.stage),
+                                   static_cast<unsigned short>(3 << 2 * place.row), shifted,
+                                   row + 64 * place.column, head);
       } else {
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          load_panel<C>(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), from, row + 64 * i,
-                        head, batch);
+          load_panel<C, 2>(ring.a(at.stage), i, map_dy, ring.full(at.stage), shifted, row + 64 * i, head);
       }
     };
     for (int block = work.begin; block < work.end; ++block) {
-      if (kShifts<C> && shift.loads_before(block == work.begin, feature)) {
+      if (kShifts<C> && shift.loads_before(block == work.begin, from.feature)) {
         ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
         ptx::mbarrier_arrive_expect(ring.full(at.stage), 2 * kPanelBytes);
-        load_dy(feature - shift.vectors - kPanel);
+        load_dy(shift.vectors + kPanel);
         at.advance();
       }
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
@@ -95,40 +152,34 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
         ptx::mbarrier_arrive_expect(full, 2 * kConsumers * kBatches * C.shape.T * 128);
 #pragma unroll
         for (int i = 0; i < kConsumers; ++i) {
-          const int first = (kConsumers * batch + i) * kBatches;
-          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, feature, 0, head, first);
-          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature, 0, head, first);
+          const int first = (kConsumers * from.batch + i) * kBatches;
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, from.feature, 0, head, first);
+          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, from.feature, 0, head, first);
         }
       } else {
         ptx::mbarrier_arrive_expect(full, (2 + panels) * kPanelBytes);
-        load_dy(feature - shift.vectors);
+        load_dy(shift.vectors);
       }
       if constexpr (stacks(C.config)) {
       } else if constexpr (kCluster == 1) {
 #pragma unroll
         for (int i = 0; i < kPanels; ++i)
           if (i < panels)
-            load_panel<C>(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature,
-                          128 * work.column + 64 * i, head, batch);
+            load_panel<C, kPanels>(ring.b(at.stage), i, map_x, full, from, 128 * work.column + 64 * i, head);
       } else if constexpr (G::kSquares) {  // and its half of x for both of its column
-        load_panel_multicast<C>(ring.b(at.stage) + place.row * kPanelBytes, map_x, full,
-                                static_cast<unsigned short>(5 << place.column), feature,
-                                kEdge<C> * work.column + 128 * place.column + 64 * place.row, head, batch);
+        load_panel_multicast<C, kPanels>(ring.b(at.stage), place.row, map_x, full,
+                                         static_cast<unsigned short>(5 << place.column), from,
+                                         kEdge<C> * work.column + 128 * place.column + 64 * place.row, head);
       } else {  // each block loads its half of x for both
 #pragma unroll
         for (int j = 0; j < kPanels / kCluster; ++j) {
           const int i = rank * (kPanels / kCluster) + j;
-          load_panel_multicast<C>(ring.b(at.stage) + i * kPanelBytes, map_x, full, 3, feature,
-                                  kEdge<C> * work.column + 64 * i, head, batch);
+          load_panel_multicast<C, kPanels>(ring.b(at.stage), i, map_x, full, 3, from,
+                                           kEdge<C> * work.column + 64 * i, head);
         }
       }
       at.advance();
-      batch += step_batches;
-      feature += step_features;
-      if (feature >= batch_blocks * kDepth<C>) {
-        feature -= batch_blocks * kDepth<C>;
-        ++batch;
-      }
+      from.advance(step);
     }
   }
 }
@@ -140,8 +191,7 @@ template <Kernel C, int kN, bool kBias, int kSteps>
 __device__ __forceinline__ void multiply_steps(float (&sum)[kN / 2], float (&bias)[4], unsigned long long a,
                                                unsigned long long b, unsigned long long ones, int block) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  constexpr int kStep =
-      (kTokens ? 16 * 128 : 32) >> 4;  // of descriptors: 16 rows of features, or elements of rows
+  constexpr int kRows = consumers(C.config), kColumns = panels(C.config);  // in panels
   ptx::wgmma_fence();
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
@@ -149,8 +199,10 @@ __device__ __forceinline__ void multiply_steps(float (&sum)[kN / 2], float (&bia
       ptx::wgmma_tf32_ss<kN>(sum, a + 2 * i, b + 2 * i, block | i);
       if constexpr (kBias) ptx::wgmma_tf32_ss_n8(bias, a + 2 * i, ones, block | i);
     } else {
-      ptx::wgmma_ss<C.shape.dtype, kN, kTokens, kTokens>(sum, a + kStep * i, b + kStep * i, block | i);
-      if constexpr (kBias) ptx::wgmma_ss_n8<C.shape.dtype, kTokens>(bias, a + kStep * i, ones, block | i);
+      const unsigned long long own = a + step_offset<C, kRows>(i);
+      ptx::wgmma_ss<C.shape.dtype, kN, kTokens, kTokens>(sum, own, b + step_offset<C, kColumns>(i),
+                                                         block | i);
+      if constexpr (kBias) ptx::wgmma_ss_n8<C.shape.dtype, kTokens>(bias, own, ones, block | i);
     }
   }
   ptx::wgmma_commit();
@@ -163,12 +215,13 @@ __device__ __forceinline__ void multiply_work(float (&sum)[kN / 2], float (&bias
                                               unsigned group, unsigned lane) {
   const unsigned long long ones =
       ptx::descriptor_plain(ring.barriers + kBarrierBytes - kOnesBytes, kOnesBytes / 2);
+  constexpr int kGroups = consumers(C.config);
   int in_flight = -1;
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-    const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
+    const unsigned long long a = operand_descriptor<C>(ring.a(at.stage) + box_offset<C, kGroups>(group, 0));
     const unsigned long long b =
-        ptx::descriptor(ring.b(at.stage) + (stacks(C.config) ? group * kPanelBytes : 0), kPanelBytes);
+        operand_descriptor<C>(ring.b(at.stage) + (stacks(C.config) ? group * kPanelBytes : 0));
     if (ends.here())
       multiply_steps<C, kN, kBias, kLastSteps<C>>(sum, bias, a, b, ones, block);
     else
@@ -302,14 +355,14 @@ __device__ __forceinline__ void multiply_whole_steps(float (&sum)[2][C.config.ti
                                                      const unsigned long long (&a)[2], unsigned long long b,
                                                      int block) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  constexpr int kStep = (kTokens ? 16 * 128 : 32) >> 4;
+  constexpr int kRows = consumers(C.config), kColumns = panels(C.config);  // in panels
   ptx::wgmma_fence();
 #pragma unroll
   for (int i = 0; i < kSteps; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      ptx::wgmma_ss<C.shape.dtype, C.config.tile_n, kTokens, kTokens>(sum[half], a[half] + kStep * i,
-                                                                      b + kStep * i, block | i);
+      ptx::wgmma_ss<C.shape.dtype, C.config.tile_n, kTokens, kTokens>(
+          sum[half], a[half] + step_offset<C, kRows>(i), b + step_offset<C, kColumns>(i), block | i);
   ptx::wgmma_commit();
 }
 
@@ -321,9 +374,10 @@ __device__ __forceinline__ void multiply_whole(float (&sum)[2][C.config.tile_n /
   int in_flight = -1;
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-    const unsigned long long a[2] = {ptx::descriptor(ring.a(at.stage), kPanelBytes),
-                                     ptx::descriptor(ring.a(at.stage) + kPanelBytes, kPanelBytes)};
-    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    const unsigned long long a[2] = {
+        operand_descriptor<C>(ring.a(at.stage)),
+        operand_descriptor<C>(ring.a(at.stage) + box_offset<C, kConsumers>(1, 0))};
+    const unsigned long long b = operand_descriptor<C>(ring.b(at.stage));
     if (ends.here())
       multiply_whole_steps<C, kLastSteps<C>>(sum, a, b, block);
     else

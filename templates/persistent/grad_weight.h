@@ -25,11 +25,13 @@ TRIGEN_HOST_DEVICE constexpr bool takes_turns(const Config& c) { return c.tile_m
 // Elements of k in a block: a 128-byte swizzled row, which so many steps of wgmma multiply.
 TRIGEN_HOST_DEVICE constexpr int block_depth(DType dtype) { return 128 / packing::size_of(dtype); }
 TRIGEN_HOST_DEVICE constexpr int block_steps() { return 4; }
-// The steps of a batch's last block that have features: TMA wrote zeros where the others are. Taps, joined batches and
-// kernels of any size take all.
+// Boxes of a panel: a k block of narrow boxes holds features of several batches.
+TRIGEN_HOST_DEVICE constexpr int parts(const Config& c) { return kPanel / box_features(c); }
+// The steps of a batch's last block that have features: TMA wrote zeros where the others are. Taps, joined batches, narrow
+// boxes and kernels of any size take all.
 TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
   const int depth = block_depth(s.dtype), rest = s.D % depth;
-  return rest == 0 || s.K > 1 || packing::packs_activations(s, c)
+  return rest == 0 || s.K > 1 || c.box > 0 || packing::packs_activations(s, c)
              ? block_steps()
              : schedule::ceil_div(rest, depth / block_steps());
 }

@@ -18,10 +18,9 @@ struct OutputPanels : Staging<G::kStorePanels, 128> {
 
   // Stores 64 columns, whose 32 sums a thread begin at `sum`. finish(four sums, column, words): the two words
   // of columns `column`, + 1 in rows lane / 4 and lane / 4 + 8 of the warp. With contiguous tokens the
-  // columns are the rows of the stored box.
-  template <class Finish>
-  __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int c0, int c1, int c2,
-                                        int c3, const Finish& finish) {
+  // columns are the rows of the stored box. copy(part, box): asks for the copy of one of G::kParts boxes.
+  template <class Finish, class Copy>
+  __device__ __forceinline__ void store(const float* sum, const Finish& finish, const Copy& copy) {
     const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, line = 16 * warp + lane % 16;
     const unsigned target = this->claim();
 #pragma unroll
@@ -29,16 +28,25 @@ struct OutputPanels : Staging<G::kStorePanels, 128> {
       unsigned left[2], right[2];
       finish(sum + 8 * j, 16 * j + lane % 4 * 2, left);
       finish(sum + 8 * j + 4, 16 * j + 8 + lane % 4 * 2, right);
-      // 128-byte swizzle: 16-byte chunk ^ row % 8.
-      if constexpr (G::kTokens)
+      if constexpr (G::kTokens)  // 128-byte swizzle: 16-byte chunk ^ row % 8
+
         ptx::stmatrix_x4_trans(target + (16 * j + lane % 8 + lane / 16 * 8) * 128 +
                                    (((2 * warp + lane / 8 % 2) ^ (lane & 7)) << 4),
                                left[0], left[1], right[0], right[1]);
       else
-        ptx::stmatrix_x4(target + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[0], left[1],
+        ptx::stmatrix_x4(target + panel_offset<G::kParts>(line, 2 * j + lane / 16), left[0], left[1],
                          right[0], right[1]);
     }
-    this->send(map, target, c0, c1, c2, c3);
+    this->send([&] {
+#pragma unroll
+      for (int i = 0; i < G::kParts; ++i) copy(i, target + i * (kPanelBytes / G::kParts));
+    });
+  }
+  template <class Finish>
+  __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int c0, int c1, int c2,
+                                        int c3, const Finish& finish) {
+    static_assert(G::kParts == 1, "a box of 64 columns");
+    store(sum, finish, [&](int, unsigned box) { ptx::tma_store(map, box, c0, c1, c2, c3); });
   }
 
   // Stores 64 columns as store() does, and their transpose with the coordinates exchanged: the same bits twice.

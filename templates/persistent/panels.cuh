@@ -1,5 +1,5 @@
-// Panels of columns: 64 features of one (batch, head). n runs over panels; a tile's may come from different
-// batches.
+// Panels of columns: 64 features of one (batch, head), or as many as a family's boxes have (wgmma_sm90.h). n runs
+// over panels; a tile's may come from different batches.
 #pragma once
 
 #include "config.h"
@@ -16,9 +16,10 @@ struct Panels {
     head = column / head_units;
     return ((column - head * head_units) * kCluster + static_cast<int>(rank)) * kPanels;
   }
+  template <int kFeatures = kPanel>
   __device__ __forceinline__ void locate(int panel, int& batch, int& feature) const {
     batch = panel / batch_panels;
-    feature = (panel - batch * batch_panels) * kPanel;
+    feature = (panel - batch * batch_panels) * kFeatures;
   }
 };
 

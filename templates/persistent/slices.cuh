@@ -57,20 +57,20 @@ template <Kernel C>
 __device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, const SlicedTile& tile,
                                            int depth, int features, int rank, const TensorMap& map_dy,
                                            const TensorMap& map_x) {
-  const int batch_blocks = schedule::ceil_div(features, kDepth<C>);
+  constexpr int kRows = C.config.tile_m / kPanel, kColumns = C.config.tile_n / kPanel;  // in panels
   RingPosition<C.config.stages> at;
   for (int block = rank; block < depth; block += C.config.cluster) {
-    const int batch = block / batch_blocks, feature = (block - batch * batch_blocks) * kDepth<C>;
+    const BlockBoxes<C> from(features, block);
     ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
     ptx::mbarrier_arrive_expect(ring.full(at.stage), stage_bytes(C.config));
 #pragma unroll
-    for (int i = 0; i < C.config.tile_m / kPanel; ++i)
-      load_panel<C>(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), feature,
-                    tile.row + kPanel * i, tile.head, batch);
+    for (int i = 0; i < kRows; ++i)
+      load_panel<C, kRows>(ring.a(at.stage), i, map_dy, ring.full(at.stage), from, tile.row + kPanel * i,
+                           tile.head);
 #pragma unroll
-    for (int i = 0; i < C.config.tile_n / kPanel; ++i)
-      load_panel<C>(ring.b(at.stage) + i * kPanelBytes, map_x, ring.full(at.stage), feature,
-                    tile.column + kPanel * i, tile.head, batch);
+    for (int i = 0; i < kColumns; ++i)
+      load_panel<C, kColumns>(ring.b(at.stage), i, map_x, ring.full(at.stage), from, tile.column + kPanel * i,
+                              tile.head);
     at.advance();
   }
 }

@@ -27,6 +27,16 @@ __device__ __forceinline__ OutputMaps output_maps(const TensorMap& output, const
           .residual = s.residual ? maps[s.pre + s.gate] : nullptr};
 }
 
+// Offset of 16-byte chunk `chunk` of 8, in `line` of 64, in a panel of 64 columns that consists of kParts boxes, behind each
+// other, of 64 lines and 128 / kParts bytes in a line. The swizzle of that many bytes: chunk ^ bits 7 and up of the
+// box's address.
+template <int kParts>
+__device__ __forceinline__ unsigned panel_offset(unsigned line, unsigned chunk) {
+  constexpr unsigned kChunks = 8 / kParts, kBytes = 128 / kParts;
+  return chunk / kChunks * (kPanelBytes / kParts) + line * kBytes +
+         ((chunk % kChunks ^ (line / kParts & (kChunks - 1))) << 4);
+}
+
 template <int kSlots, int kThreads>
 struct Staging {
   unsigned base, barrier;  // shared address of the first panel; the threads' named barrier
@@ -42,15 +52,19 @@ struct Staging {
     ptx::named_barrier(barrier, kThreads);
     return base + slot * kPanelBytes;
   }
-  // Sends the panel that claim() gave, now written.
-  __device__ __forceinline__ void send(const TensorMap& map, unsigned panel, int c0, int c1, int c2, int c3) {
+  // Sends the panel that claim() gave, now written: copies() asks for the copies out of it.
+  template <class Copies>
+  __device__ __forceinline__ void send(const Copies& copies) {
     ptx::fence_async_shared();
     ptx::named_barrier(barrier, kThreads);
     if (leads()) {
-      ptx::tma_store(map, panel, c0, c1, c2, c3);
+      copies();
       ptx::tma_store_commit();
     }
     slot = slot + 1 == kSlots ? 0 : slot + 1;
+  }
+  __device__ __forceinline__ void send(const TensorMap& map, unsigned panel, int c0, int c1, int c2, int c3) {
+    send([&] { ptx::tma_store(map, panel, c0, c1, c2, c3); });
   }
   // The last copies read shared memory: wait for them before the block ends.
   __device__ __forceinline__ void finish() const {

@@ -10,10 +10,10 @@
 namespace trigen::persistent {
 
 TRIGEN_HOST_DEVICE constexpr int row_tiles(const Config& c, int T) { return schedule::ceil_div(T, c.tile_m); }
-// Column tiles of one head, in units of a cluster, which has `panels` panels of 64 features; those of all
-// batches in a row.
-TRIGEN_HOST_DEVICE constexpr int panel_units(int panels, int B, int D) {
-  return schedule::ceil_div(B * schedule::ceil_div(D, kPanel), panels);
+// Column tiles of one head, in units of a cluster, which has `panels` panels of `features` features; those of
+// all batches in a row.
+TRIGEN_HOST_DEVICE constexpr int panel_units(int panels, int B, int D, int features = kPanel) {
+  return schedule::ceil_div(B * schedule::ceil_div(D, features), panels);
 }
 
 // The walk of a cluster over output tiles, the same for loader and consumers: sections of columns that fit

@@ -45,8 +45,9 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(c.tile_k == (C.shape.dtype == DType::kF32 ? 32 : 64), "one 128-byte swizzled row");
   static_assert((takes_turns(c) || c.warps_m == 4 * weight::kConsumers) && c.warps_n == 1,
                 "a warpgroup is 4 warps along m");
-  static_assert(!takes_turns(c) || (C.shape.op == Op::kGram && c.tile_n == 128 && c.split_k == 1),
-                "whole tiles");
+  static_assert(!takes_turns(c) || (C.shape.K <= 1 && C.shape.dtype != DType::kF32 && !C.shape.bias &&
+                                    c.tile_n == 128 && c.split_k == 1),
+                "whole tiles of one tap");
   static_assert(kStages <= 12, "the barriers fit");
   static_assert(c.split_k >= 1, "1: no tile is shared but the narrow ones");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");

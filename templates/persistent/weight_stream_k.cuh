@@ -18,6 +18,17 @@ __device__ __forceinline__ packing::Rows depth_rows(const Params& p, int feature
 template <Kernel C>
 inline constexpr int kDepth = block_depth(C.shape.dtype);
 
+// Boxes of a panel, and elements of k in one.
+template <Kernel C>
+inline constexpr int kParts = parts(C.config);
+template <Kernel C>
+inline constexpr int kBox = kDepth<C> / kParts<C>;
+// k blocks of so many batches.
+template <Kernel C>
+__device__ __forceinline__ int depth_of(int batches, int features) {
+  return schedule::ceil_div(batches * schedule::ceil_div(features, kBox<C>), kParts<C>);
+}
+
 // The last k block of a batch may have fewer steps than the others, all of those that a batch has.
 template <Kernel C>
 inline constexpr int kLastSteps = last_steps(C.shape, C.config);
@@ -56,7 +67,7 @@ __device__ __forceinline__ StreamK stream_k_of(const Params& p, const Extents<C>
   return StreamK(StreamKArguments{.T = kScale * z.tokens,
                                   .diag = kScale * z.diag,
                                   .lower = C.shape.fill == Fill::kLower,
-                                  .depth = rows.batches * schedule::ceil_div(rows.features, kDepth<C>),
+                                  .depth = depth_of<C>(rows.batches, rows.features),
                                   .split = C.config.split_k,
                                   .blocks = blocks,
                                   .tile_n = C.config.tile_n,

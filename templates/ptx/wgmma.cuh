@@ -34,16 +34,19 @@ __device__ __forceinline__ void pin(unsigned (&v)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(v[i])::"memory");
 }
 
-// Matrix descriptor of an operand in 128-byte swizzled panels (section 9.7.15.5.1: start, leading and stride
-// byte offsets in units of 16 bytes; swizzle mode 1 is 128 bytes). Panels must start on 1024 bytes.
+// Matrix descriptor of an operand in swizzled panels of kRow bytes a row (section 9.7.15.5.1: start, leading and
+// stride byte offsets in units of 16 bytes; swizzle modes 1, 2, 3: 128, 64, 32 bytes). Panels must start on 8 rows
+// of bytes. Of 128 bytes:
 //   K-major:   rows of 64 elements along k; 8 rows are 1024 bytes (stride offset); the leading offset is not
 //              used.
 //   MN-major:  rows of 64 elements along m or n, one row per k; 8 rows are 1024 bytes (stride offset); the
 //              next 64 columns are `panel` bytes further (leading offset).
+template <int kRow = 128>
 __device__ __forceinline__ unsigned long long descriptor(unsigned shared, unsigned panel) {
+  constexpr unsigned long long kMode = kRow == 128 ? 1 : kRow == 64 ? 2 : 3;
   return static_cast<unsigned long long>((shared & 0x3FFFF) >> 4) |
          static_cast<unsigned long long>(panel >> 4) << 16 |
-         static_cast<unsigned long long>(1024 >> 4) << 32 | 1ull << 62;
+         static_cast<unsigned long long>(8 * kRow >> 4) << 32 | kMode << 62;
 }
 
 // The same for an operand without a swizzle: core matrices of 8 rows of 16 bytes, 128 bytes each, those of

@@ -27,8 +27,9 @@ struct ExchangeBuffers {
   __device__ __forceinline__ unsigned panel(int slot) const { return base + slot * kBytes; }
 };
 
+// Of 64 columns: the first of their boxes.
 struct PanelPlace {
-  int feature, row, head, batch;
+  int box, row, head;
 };
 
 // The panels of one multiplying warpgroup in the order in which it stores them.
@@ -50,12 +51,23 @@ struct PanelWalk {
       } while (!work.stores);
       index = 0;
     }
-    const int panel = panels.first<G::kCluster, G::kPanels>(work.column, place.head, rank) + index++;
-    panels.locate(panel, place.batch, place.feature);
+    place.box = panels.first<G::kCluster, G::kBoxes>(work.column, place.head, rank) + G::kParts * index++;
     place.row = work.row * C.config.tile_m + 64 * static_cast<int>(group);
     return true;
   }
 };
+
+// copy(offset in the buffer, feature, row, head, batch) for each box of a panel.
+template <Kernel C, class Copy>
+__device__ __forceinline__ void each_box(const Panels& panels, const PanelPlace& at, const Copy& copy) {
+  using G = Geometry<C>;
+#pragma unroll
+  for (int i = 0; i < G::kParts; ++i) {
+    int batch, feature;
+    panels.locate<G::kBoxFeatures>(at.box + i, batch, feature);
+    copy(i * G::kBoxBytes, feature, at.row, at.head, batch);
+  }
+}
 
 // The moving thread of multiplying warpgroup `group`.
 template <Kernel C, class Walk>
@@ -76,10 +88,12 @@ __device__ __forceinline__ void move_panels(const Ring<Geometry<C>>& ring, const
       ptx::mbarrier_arrive(fetched);
     } else {
       ptx::mbarrier_arrive_expect(fetched, kOperands * kPanelBytes);
-      if constexpr (C.shape.residual)
-        ptx::tma_load(to, *maps.residual, fetched, at.feature, at.row, at.head, at.batch);
-      if constexpr (C.shape.gate)
-        ptx::tma_load(to + kGateOffset, *maps.gate, fetched, at.feature, at.row, at.head, at.batch);
+      each_box<C>(panels, at, [&](int offset, int feature, int row, int head, int batch) {
+        if constexpr (C.shape.residual)
+          ptx::tma_load(to + offset, *maps.residual, fetched, feature, row, head, batch);
+        if constexpr (C.shape.gate)
+          ptx::tma_load(to + kGateOffset + offset, *maps.gate, fetched, feature, row, head, batch);
+      });
     }
   };
 #pragma unroll 1
@@ -91,9 +105,11 @@ __device__ __forceinline__ void move_panels(const Ring<Geometry<C>>& ring, const
       more = outgoing.next(at);
       if (!more) break;
       ptx::mbarrier_wait(barriers.staged(slot), parity);
-      ptx::tma_store(*maps.output, buffers.panel(slot), at.feature, at.row, at.head, at.batch);
-      if constexpr (C.shape.pre)
-        ptx::tma_store(*maps.pre, buffers.panel(slot) + kPanelBytes, at.feature, at.row, at.head, at.batch);
+      each_box<C>(panels, at, [&](int offset, int feature, int row, int head, int batch) {
+        const unsigned from = buffers.panel(slot) + offset;
+        ptx::tma_store(*maps.output, from, feature, row, head, batch);
+        if constexpr (C.shape.pre) ptx::tma_store(*maps.pre, from + kPanelBytes, feature, row, head, batch);
+      });
       ptx::tma_store_commit();
     }
     if (!more) break;
@@ -123,13 +139,12 @@ struct ExchangedPanels {
   __device__ __forceinline__ void store(const float* sum, const Finish& finish) {
     constexpr Shape s = C.shape;
     const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, line = 16 * warp + lane % 16;
-    const unsigned panel = buffers.panel(at.stage) + line * 128;
+    const unsigned panel = buffers.panel(at.stage);
     ptx::mbarrier_wait(barriers.fetched(at.stage), at.parity);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      // 128-byte swizzle: 16-byte chunk ^ row % 8. What ldmatrix and stmatrix give a thread are its own sums'
-      // places.
-      const unsigned place = panel + (((2 * j + lane / 16) ^ (line & 7)) << 4);
+      // What ldmatrix and stmatrix give a thread are its own sums' places.
+      const unsigned place = panel + persistent::panel_offset<G::kParts>(line, 2 * j + lane / 16);
       unsigned residual[4], gate[4], out[4], pre[4];
       if constexpr (s.residual) ptx::ldmatrix_x4(residual, place);
       if constexpr (s.gate) ptx::ldmatrix_x4(gate, place + (s.residual ? kPanelBytes : 0));

@@ -31,10 +31,16 @@ struct Geometry : persistent::Geometry<ring_config(C.config), kWarpgroups<C.conf
   using Base = persistent::Geometry<ring_config(c), kWarpgroups<c>>;
   using Base::kCluster, Base::kConsumers, Base::kStages;
   static constexpr int kPanels = panels(c);
+  static constexpr int kBoxFeatures = box_features(c), kParts = kPanel / kBoxFeatures,
+                       kBoxes = kPanels * kParts, kBoxBytes = kPanelBytes / kParts;  // of B
   static constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
   static constexpr int kMajorB = kTokens ? 0 : 1;  // 0 is K-major
   static constexpr int kStepB =
-      kTokens ? 32 >> 4 : 2048 >> 4;  // 16 elements of k, in units of the descriptor
+      kTokens ? 32 >> 4 : 2 * kBoxFeatures;  // 16 elements of k, in units of the descriptor
+  // Of B in the stage at `shared`. K-major, the boxes' rows run on as those of a panel.
+  __device__ __forceinline__ static unsigned long long descriptor_b(unsigned shared) {
+    return ptx::descriptor < kTokens ? 128 : 2 * kBoxFeatures > (shared, kBoxBytes);
+  }
   static constexpr int kBytesA = rows_bytes(C.shape, c);
   static constexpr int kStageBytes = stage_bytes(C.shape, c);
   static constexpr bool kF32Weights = reads_f32_weights(C.shape, c);

@@ -27,16 +27,16 @@ __device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, 
   RowWorkTile work;
   if (!next_work(walk, work)) return;
   int head;
-  const int panel = panels.first<G::kCluster, G::kPanels>(work.column, head, rank);
+  const int panel = panels.first<G::kCluster, G::kBoxes>(work.column, head, rank);
   const int first = work.row * C.config.tile_m;
   const int end = slices(C.config) ? work.end : longest_k_range<C>(first, diag, blocks).blocks;
 #pragma unroll 1
   for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks<C>, end); ++block) {
     const int k = kPanel * (product_fill(C.shape) == Fill::kLower ? block : blocks - 1 - block);
 #pragma unroll
-    for (int i = 0; i < G::kPanels; ++i) {
+    for (int i = 0; i < G::kBoxes; ++i) {
       int batch, feature;
-      panels.locate(panel + i, batch, feature);
+      panels.locate<G::kBoxFeatures>(panel + i, batch, feature);
       ptx::tma_prefetch_box(map_in, G::kTokens ? k : feature, G::kTokens ? feature : k, head, batch);
     }
     if constexpr (!G::kF32Weights) {

@@ -5,7 +5,8 @@
 //   grad_input  dx[s, n] = sum over t in the triangle of W[t, s] dy[t, n]
 //               A = W^T, MN-major; B = dy, MN-major
 //
-// n runs over panels of 64 features of one (batch, head); a tile's panels may come from different batches.
+// n runs over boxes of 64 (or fewer: box_features) features of one (batch, head); a tile's boxes may come from
+// different batches.
 // Blocks are persistent. One warp loads, each other warpgroup multiplies 64 rows and stops at its own
 // diagonal block, so the one with the shorter rows stores its result while the other still multiplies.
 #pragma once
@@ -42,11 +43,11 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
   RingPosition<G::kStages> at;
   for (RowWorkTile work; next_work(walk, work);) {
     int head;
-    const int panel = panels.first<G::kCluster, G::kPanels>(work.column, head, rank);
+    const int panel = panels.first<G::kCluster, G::kBoxes>(work.column, head, rank);
     const int first = work.row * C.config.tile_m;
-    int batch[G::kPanels], feature[G::kPanels];
+    int batch[G::kBoxes], feature[G::kBoxes];
 #pragma unroll
-    for (int i = 0; i < G::kPanels; ++i) panels.locate(panel + i, batch[i], feature[i]);
+    for (int i = 0; i < G::kBoxes; ++i) panels.locate<G::kBoxFeatures>(panel + i, batch[i], feature[i]);
     if constexpr (multiplies_residual(C.shape)) {  // a stage for each warpgroup's 64 rows
 #pragma unroll 1
       for (int group = 0; group < (work.stores ? G::kConsumers : 0); ++group) {
@@ -54,8 +55,8 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
         const unsigned full = ring.full(at.stage);
         ptx::mbarrier_arrive_expect(full, G::kPanels * kPanelBytes);
 #pragma unroll
-        for (int i = 0; i < G::kPanels; ++i)
-          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, *map_residual, full,
+        for (int i = 0; i < G::kBoxes; ++i)
+          ptx::tma_load(ring.b(at.stage) + i * G::kBoxBytes, *map_residual, full,
                         G::kTokens ? first + 64 * group : feature[i],
                         G::kTokens ? feature[i] : first + 64 * group, head, batch[i]);
         at.advance();
@@ -97,8 +98,8 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
                                 kTransposed ? k : m, 0, head);
       }
 #pragma unroll
-      for (int i = 0; i < G::kPanels; ++i)
-        ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_in, full, G::kTokens ? k : feature[i],
+      for (int i = 0; i < G::kBoxes; ++i)
+        ptx::tma_load(ring.b(at.stage) + i * G::kBoxBytes, map_in, full, G::kTokens ? k : feature[i],
                       G::kTokens ? feature[i] : k, head, batch[i]);
       at.advance();
     }
@@ -144,7 +145,7 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
   for (int block = begin; block < range.unmasked_blocks; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
-    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    const unsigned long long b = Geometry<C>::descriptor_b(ring.b(at.stage));
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -162,7 +163,7 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     unsigned a[4][4];
     load_masked<C>(a, ring.a(at.stage) + group * kPanelBytes, diagonal - k, warp, lane);
-    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    const unsigned long long b = Geometry<C>::descriptor_b(ring.b(at.stage));
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -195,7 +196,7 @@ __device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 
   for (unsigned owner = 0; owner < Geometry<C>::kConsumers; ++owner) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     if (owner == group) {
-      const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+      const unsigned long long b = Geometry<C>::descriptor_b(ring.b(at.stage));
       unsigned a[4][4];
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i) {  // rows and k of 16 i to 16 i + 15: warp i's
@@ -282,7 +283,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     }
 
     int head;
-    const int panel = panels.first<G::kCluster, G::kPanels>(work.column, head, rank);
+    const int panel = panels.first<G::kCluster, G::kBoxes>(work.column, head, rank);
     // Rows without any weight have no sum. (Zeros written into `sum` would make the compiler keep it twice.)
     const RowEpilogue<C> finish(p, head, tokens, first + static_cast<int>(16 * warp + lane / 4),
                                 !kEmptyRows || multiplies_residual(C.shape) || any);
@@ -291,11 +292,15 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
       if constexpr (kExchanges) {
         output.store(sum + 32 * i, finish);
       } else {
-        int batch, feature;
-        panels.locate(panel + i, batch, feature);
-        output.store(sum + 32 * i, map_out, G::kTokens ? first : feature, G::kTokens ? feature : first, head,
-                     batch,
-                     [&](const float* v, int, unsigned(&r)[2]) { finish(v, nullptr, nullptr, r, nullptr); });
+        output.store(
+            sum + 32 * i,
+            [&](const float* v, int, unsigned(&r)[2]) { finish(v, nullptr, nullptr, r, nullptr); },
+            [&](int part, unsigned box) {
+              int batch, feature;
+              panels.locate<G::kBoxFeatures>(panel + i * G::kParts + part, batch, feature);
+              ptx::tma_store(map_out, box, G::kTokens ? first : feature, G::kTokens ? feature : first, head,
+                             batch);
+            });
       }
     }
   }
@@ -321,7 +326,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   using G = Geometry<C>;
   const persistent::Extents<C> z(p);
   const int blocks = (z.tokens + kPanel - 1) / kPanel;
-  const Panels panels{(z.features + kPanel - 1) / kPanel, column_units(C.config, p.B, z.features)};
+  const Panels panels{schedule::ceil_div(z.features, G::kBoxFeatures),
+                      column_units(C.config, p.B, z.features)};
   const unsigned rank = persistent::rank_in_cluster<G>();
   const auto walk = walk_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units,
                                      z.diag, blocks);

@@ -103,7 +103,7 @@ __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_
     const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned source = ring.a(at.stage) + group * 2 * kPanelBytes;
-    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    const unsigned long long b = Geometry<C>::descriptor_b(ring.b(at.stage));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       fragments.load(a[half], source, half);

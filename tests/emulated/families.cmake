@@ -246,6 +246,27 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Boxes of 32 and 16 features: forward and grad_input by tiles, by pairs of blocks and by slices; grad_weight by parts, by squares and
+# pairs of blocks, by slices, by warpgroups that take turns. Copies that land in any order.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 128x256:8:3:1:1:32 128x128:8:3:1:2:16 64x128:4:4:2:2:32 64x192:4:2:1:1:16)
+    name_parts(${run} tile warps stages split cluster box)
+    add_verify_test(boxes.${tile}_${box} boxes
+                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x8,cluster=${cluster},box=${box},blocks=1)
+    set_property(TEST emulated.boxes.${tile}_${box} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:2)
+  endforeach()
+  foreach(run 128x128:8:4:2:2:1:32 128x256:8:3:2:8:1:16 128x256:8:3:1:8:2:32 128x128:8:4:1:8:4:32 64x64:4:6:2:8:2:32 128x128:4:4:1:8:1:32)
+    name_parts(${run} tile warps stages split vec cluster box)
+    set(name boxes.weight_${tile}_${warps}_${cluster})
+    add_verify_test(${name} boxes_weight
+                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},box=${box},blocks=1)
+    set_property(TEST emulated.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:3)
+  endforeach()
+  add_verify_test(grad_weight.turns turns
+                  --limit 1e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x2,cluster=4,blocks=1)
+  set_property(TEST emulated.grad_weight.turns APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=8)
+endif()
+
 # mma_tma_sm90's tiles, on a device with few multiprocessors: blocks with several tiles.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run sm_90a:128x256:2x4:4 sm_120a:256x128:4x2:2 sm_120a:128x128:2x4:3 sm_100a:64x256:1x4:2 sm_120a:64x64:2x2:2)

@@ -70,7 +70,7 @@ TEST(Config, ErrorsSayWhatIsAllowed) {
   EXPECT_EQ(error_of(""), "empty config; write one as tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8");
   EXPECT_EQ(error_of("tiles=1x1x1"),
             "unknown config key 'tiles' at column 1; allowed are tile, warps, stages, splitk, raster, vec, "
-            "cluster, blocks, weights or activations; did you mean 'tile'?");
+            "cluster, box, blocks, weights or activations; did you mean 'tile'?");
   EXPECT_EQ(error_of("stages=3,tile=128x128"),
             "config key 'tile' at column 10 has '128x128'; allowed are 3 numbers, as in tile=128x128x32");
   EXPECT_EQ(error_of("warps=2"),

@@ -8,7 +8,7 @@ constexpr trigen::Kernel kKernel{
         .act = trigen::Activation::kGELU, .pre = false, .gate = true, .residual = false, .accumulate = false,
         .zero_outside = false, .mirror = false},
     .config = {.tile_m = 1, .tile_n = 256, .tile_k = 1, .warps_m = 1, .warps_n = 8, .stages = 2,
-        .split_k = 1, .raster = 0, .vec_a = 1, .vec_b = 8, .vec_c = 8, .cluster = 0, .blocks = 0},
+        .split_k = 1, .raster = 0, .vec_a = 1, .vec_b = 8, .vec_c = 8, .cluster = 0, .box = 0, .blocks = 0},
 };
 
 extern "C" __global__ void __launch_bounds__(256)

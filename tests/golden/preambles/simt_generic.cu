@@ -8,7 +8,7 @@ constexpr trigen::Kernel kKernel{
         .pre = true, .gate = false, .residual = true, .accumulate = false, .zero_outside = false,
         .mirror = false},
     .config = {.tile_m = 64, .tile_n = 64, .tile_k = 8, .warps_m = 2, .warps_n = 2, .stages = 2,
-        .split_k = 1, .raster = 8, .vec_a = 1, .vec_b = 1, .vec_c = 1, .cluster = 0, .blocks = 1},
+        .split_k = 1, .raster = 8, .vec_a = 1, .vec_b = 1, .vec_c = 1, .cluster = 0, .box = 0, .blocks = 1},
 };
 
 extern "C" __global__ void __launch_bounds__(128, 1)

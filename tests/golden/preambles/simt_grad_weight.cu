@@ -8,7 +8,7 @@ constexpr trigen::Kernel kKernel{
         .act = trigen::Activation::kNone, .pre = false, .gate = false, .residual = false,
         .accumulate = false, .zero_outside = false, .mirror = false},
     .config = {.tile_m = 128, .tile_n = 64, .tile_k = 8, .warps_m = 2, .warps_n = 2, .stages = 2,
-        .split_k = 4, .raster = 8, .vec_a = 8, .vec_b = 1, .vec_c = 4, .cluster = 0, .blocks = 2},
+        .split_k = 4, .raster = 8, .vec_a = 8, .vec_b = 1, .vec_c = 4, .cluster = 0, .box = 0, .blocks = 2},
 };
 
 extern "C" __global__ void __launch_bounds__(128, 2)

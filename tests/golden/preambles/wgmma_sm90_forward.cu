@@ -8,7 +8,7 @@ constexpr trigen::Kernel kKernel{
         .act = trigen::Activation::kGELU, .pre = false, .gate = false, .residual = false,
         .accumulate = false, .zero_outside = false, .mirror = false},
     .config = {.tile_m = 128, .tile_n = 256, .tile_k = 64, .warps_m = 8, .warps_n = 1, .stages = 4,
-        .split_k = 1, .raster = 16, .vec_a = 8, .vec_b = 8, .vec_c = 8, .cluster = 2, .blocks = 1},
+        .split_k = 1, .raster = 16, .vec_a = 8, .vec_b = 8, .vec_c = 8, .cluster = 2, .box = 0, .blocks = 1},
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)

@@ -8,7 +8,7 @@ constexpr trigen::Kernel kKernel{
         .pre = false, .gate = false, .residual = false, .accumulate = false, .zero_outside = false,
         .mirror = false},
     .config = {.tile_m = 256, .tile_n = 128, .tile_k = 32, .warps_m = 1, .warps_n = 8, .stages = 4,
-        .split_k = 1, .raster = 16, .vec_a = 4, .vec_b = 4, .vec_c = 4, .cluster = 2, .blocks = 1},
+        .split_k = 1, .raster = 16, .vec_a = 4, .vec_b = 4, .vec_c = 4, .cluster = 2, .box = 0, .blocks = 1},
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)

@@ -8,7 +8,7 @@ constexpr trigen::Kernel kKernel{
         .pre = false, .gate = false, .residual = false, .accumulate = false, .zero_outside = false,
         .mirror = false},
     .config = {.tile_m = 128, .tile_n = 256, .tile_k = 32, .warps_m = 8, .warps_n = 1, .stages = 4,
-        .split_k = 2, .raster = 0, .vec_a = 4, .vec_b = 4, .vec_c = 8, .cluster = 1, .blocks = 1},
+        .split_k = 2, .raster = 0, .vec_a = 4, .vec_b = 4, .vec_c = 8, .cluster = 1, .box = 0, .blocks = 1},
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)
