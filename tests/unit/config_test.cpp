@@ -29,6 +29,7 @@ TEST(Config, PrintsTheDocumentedForm) {
                       .vec_b = 4,
                       .vec_c = 8,
                       .cluster = 0,
+                      .box = 0,
                       .blocks = 1};
   EXPECT_EQ(to_string(config), "tile=128x64x32,warps=2x4,stages=3,splitk=1,raster=8,vec=8x4x8,blocks=1");
   auto again = parse_config("blocks=1 vec=8x4x8, raster=8 splitk=1 stages=3 warps=2x4 tile=128x64x32");

@@ -26,6 +26,7 @@ constexpr Config kConfig = {.tile_m = 128,
                             .vec_b = 8,
                             .vec_c = 8,
                             .cluster = 1,
+                            .box = 0,
                             .blocks = 1};
 
 std::vector<int> splits_of(const persistent::StreamK& stream_k, const Config& config = kConfig) {
