@@ -90,6 +90,8 @@ ConfigKey PersistentKernel::read_key(const Problem& p) {
 }
 
 std::optional<std::string> PersistentFamily::refusal(const Problem& p) const {
+  if (p.w != WeightForm::kDense)
+    return text("multiplies with a W that is a matrix, w=" + to_string(p.w) + " stands for one");
   if (auto why = refuse(p)) return why;
   return is_weight(p) ? std::nullopt : too_many_tiles(p);
 }

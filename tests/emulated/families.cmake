@@ -3,7 +3,7 @@
 # keeps the kernels, so that a second run compiles none.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(target sm_70 sm_75 sm_80 sm_86 sm_89 sm_90a sm_100a sm_120)
-    set(problems ${CMAKE_CURRENT_SOURCE_DIR}/problems.txt,${CMAKE_CURRENT_SOURCE_DIR}/problems_gram.txt)
+    set(problems ${CMAKE_CURRENT_SOURCE_DIR}/problems.txt,${CMAKE_CURRENT_SOURCE_DIR}/problems_gram.txt,${CMAKE_CURRENT_SOURCE_DIR}/problems_forms.txt)
     if(NOT target MATCHES "sm_7")
       string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_sm80.txt)
     endif()
