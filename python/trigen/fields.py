@@ -51,9 +51,7 @@ FIELDS = (
 )
 BY_NAME: Dict[str, Field] = {field.name: field for field in FIELDS}
 # In the order of the text form; epilogue= comes last.
-KEYS = (
-    "dtype", "B", "H", "T", "D", "K", "pad", "rows", "layout", "fill", "diag", "w", "width", "wdtype", "math", "align", "walign",
-)
+KEYS = tuple("dtype B H T D K pad rows layout fill diag w width wdtype math align walign".split())
 
 
 def numbers(name: str) -> Dict[str, int]:

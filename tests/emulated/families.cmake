@@ -235,6 +235,16 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Strips of what stands for W: pairs of row tiles, pairs of blocks, small tiles; slices of a Toeplitz matrix alone.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 128x256:8:3:1 128x128:8:4:2 128x64:8:6:1 64x128:4:6:1 64x64:4:3:1)
+    name_parts(${run} tile warps stages cluster)
+    add_verify_test(strips.${tile}_${stages}_${cluster} strips
+                    --family wgmma_sm90 --limit 2e8
+                    --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1,weights=packed)
+  endforeach()
+endif()
+
 # mma_tma_sm90's tiles, on a device with few multiprocessors: blocks with several tiles.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run sm_90a:128x256:2x4:4 sm_120a:256x128:4x2:2 sm_120a:128x128:2x4:3 sm_100a:64x256:1x4:2 sm_120a:64x64:2x2:2)
