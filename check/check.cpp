@@ -15,10 +15,10 @@ namespace {
 double count_outputs(const Problem& p) {
   double count = 0;
   for (int64_t t = 0; t < p.T; ++t) {
-    const auto [first, last] = tokens_of_weights(p, t);
+    const auto [first, last] = columns_of_row(p, t);
     count += static_cast<double>(last - first);
   }
-  return count * static_cast<double>(p.K) * static_cast<double>(p.H);
+  return count * static_cast<double>(p.H);
 }
 
 void fail(CheckResult& result, std::string text) {

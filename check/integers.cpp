@@ -75,6 +75,9 @@ void Integers::make_tokens() {
         if (t % kSegment == 0) direction = against(sum - kMiddle, 1);
         row_[static_cast<size_t>(at)] = sign_at(kRows, at);
         other_[static_cast<size_t>(at)] = sign_at(kOthers, at);
+        if (p.w == WeightForm::kToeplitz &&
+            !is_dw(p))  // of the signs alone whose products go by the distance
+          row_[static_cast<size_t>(at)] = other_[static_cast<size_t>(at)] = t % 2 == 0 ? 1 : -1;
         step_[static_cast<size_t>(at)] = static_cast<int8_t>(direction * step_at(at));
         sum += step_[static_cast<size_t>(at)];
         prefix_[static_cast<size_t>(h * (p.T + 1) + t + 1)] = static_cast<int32_t>(sum);
@@ -194,7 +197,8 @@ HostBuffers Integers::inputs(int run) const {
       parallel_for(p.H * list_.rows.count, 16, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const int64_t h = i / list_.rows.count, row = list_.rows.first + i % list_.rows.count;
-          for (int64_t s = 0; s < p.T; ++s) {
+          const int64_t end = p.w == WeightForm::kToeplitz ? 1 : p.T;  // one of each distance
+          for (int64_t s = 0; s < end; ++s) {
             if (!in_triangle(p, row, s)) continue;
             for (int64_t j = 0; j < p.K; ++j) {
               const int64_t at = weight_index(p, t, h, row, s, j);
@@ -222,6 +226,12 @@ HostBuffers Integers::inputs(int run) const {
 double Integers::sum(int run, int64_t h, int64_t row, int64_t column) const {
   const Problem& p = problem_;
   const double scale = rounds_ ? kRounded : 1;
+  if (is_dw(p) && p.w == WeightForm::kToeplitz) {
+    int64_t signs = 0;
+    for (int64_t s = h * p.T; s < (h + 1) * p.T - row; ++s)
+      signs += row_[static_cast<size_t>(s + row)] * other_[static_cast<size_t>(s)];
+    return static_cast<double>(signs * correlation_[static_cast<size_t>(h)]) * scale;
+  }
   const auto at = static_cast<size_t>(h * p.T + row);
   if (is_dw(p))
     return row_[at] * other_[static_cast<size_t>(h * p.T + column / p.K)] *

@@ -19,7 +19,9 @@ double Operands::load_element_of(const Tensor& tensor, const void* data, int64_t
   return load_element(tensor.dtype, data, index);
 }
 
-int64_t Operands::depth() const { return sum_terms(problem_); }
+int64_t Operands::depth() const {
+  return makes_weights(problem_.op) ? problem_.B * problem_.D : problem_.T * problem_.K;
+}
 
 std::pair<int64_t, int64_t> Operands::range(int64_t row) const {
   if (makes_weights(problem_.op)) return {0, depth()};

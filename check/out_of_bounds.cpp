@@ -52,19 +52,26 @@ const char* fault_of_weight(const Problem& p, const Tensor& t, const std::byte* 
 }
 
 std::string find_in_weights(const Problem& p, const Tensor& t, const std::byte* data) {
-  const int64_t size = element_size(t.dtype), columns = p.T * p.K;
+  const int64_t size = element_size(t.dtype);
+  const auto [rows, columns] = weight_rows(p);
+  const bool band = p.w == WeightForm::kBand, toeplitz = p.w == WeightForm::kToeplitz;
   Finding found;
-  parallel_for(p.H * p.T, 16, [&](int64_t begin, int64_t end) {
+  parallel_for(p.H * rows, 16, [&, rows = rows, columns = columns](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t h = row / p.T, time = row % p.T, start = weight_index(p, t, h, time, 0, 0);
+      const int64_t h = row / rows, time = row % rows, start = h * t.head + time * t.row;
       if (!all_poison(data + (start + columns) * size, (t.row - columns) * size))
         found.report(format("%s: the gap after row h=%" PRId64 " t=%" PRId64 " was written",
                             tensor_of(p.op, t.role)->symbol, h, time));
-      for (int64_t column = 0; column < columns; ++column)
-        if (const char* fault = fault_of_weight(p, t, data, start + column,
-                                                weight_index(p, t, h, column / p.K, time, column % p.K),
-                                                in_triangle(p, time, column / p.K)))
-          found.report(place(p, t, row, column) + fault);
+      for (int64_t i = 0; i < columns; ++i) {
+        // What stands there: of a Toeplitz matrix the diagonal that begins at (i, 0), of a band's first rows tokens
+        // before the first one.
+        const int64_t at = toeplitz ? i : time, column = toeplitz ? 0 : band ? time - p.width + 1 + i : i;
+        const int64_t opposite =
+            p.epilogue.mirror ? weight_index(p, t, h, column / p.K, time, column % p.K) : 0;
+        if (const char* fault = fault_of_weight(p, t, data, start + i, opposite,
+                                                column >= 0 && in_triangle(p, at, column / p.K)))
+          found.report(place(p, t, h * p.T + at, column) + fault);
+      }
     }
   });
   return found.take();
@@ -117,6 +124,8 @@ std::string place(const Problem& p, const Tensor& t, int64_t row, int64_t column
   if (t.axes == Axes::kRows) return format("%s[h=%" PRId64 ",t=%" PRId64 "]", name, h, row % p.T);
   if (t.axes == Axes::kVectors)
     return format("%s[h=%" PRId64 ",%s,t=%" PRId64 "]", name, h, kVectorNames[column], row % p.T);
+  if (t.axes == Axes::kWeights && p.w == WeightForm::kToeplitz)
+    return format("%s[h=%" PRId64 ",t-s=%" PRId64 "]", name, h, row % p.T);
   if (t.axes == Axes::kWeights)
     return format("%s[h=%" PRId64 ",t=%" PRId64 ",s=%" PRId64 ",j=%" PRId64 "]", name, h, row % p.T,
                   column / p.K, column % p.K);

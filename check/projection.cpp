@@ -20,7 +20,8 @@ constexpr uint64_t kSignSeed = 0x7369676e;
 }  // namespace
 
 bool Projection::applies(const Problem& p) {
-  // Without a product there are no sums; of few rows all outputs are compared.
+  // Without a product there are no sums; of few rows all outputs are compared. Of a dW it takes a whole triangle.
+  if (makes_weights(p.op) && p.w != WeightForm::kDense) return false;
   return is_whole_product(p.op) && p.epilogue.act == Activation::kNone && !p.epilogue.gate;
 }
 

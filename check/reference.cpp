@@ -79,7 +79,7 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   for (int64_t outer : {outers.front(), outers[outers.size() / 2], outers.back()}) {
     for (int64_t i : sample(inner, 32, 5)) columns_set.insert(outer * inner + i);
   }
-  if (weight) {  // both sides of the diagonal of every sampled row
+  if (weight && p.w != WeightForm::kToeplitz) {  // both sides of the diagonal of every sampled row
     for (int64_t t : rows) {
       for (int64_t s = t + p.diag - 1; s <= t + p.diag + 1; ++s) {
         if (s >= 0 && s < p.T) columns_set.insert(s * p.K + (s % p.K));
@@ -122,7 +122,10 @@ void Reference::evaluate_formula() {
 void Reference::compute() {
   if (is_scan(problem_.op)) return recur();
   if (!is_product(problem_.op)) return evaluate_formula();
-  multiply();
+  if (makes_weights(problem_.op) && problem_.w == WeightForm::kToeplitz)
+    sum_diagonals();
+  else
+    multiply();
   if (!full_ && Projection::applies(problem_)) projection_ = Projection(problem_, list_, *inputs_);
   if (makes_weights(problem_.op)) {
     if (op_row(problem_.op).takes(kFactorsField)) scale();
@@ -198,6 +201,29 @@ void Reference::multiply() {
     begin = end;
   }
   if (makes_weights(problem_.op) && problem_.epilogue.bias) values(Role::kBias) = operands.row_sums();
+}
+
+// The gradient of a Toeplitz matrix: row t is the diagonal that begins at (t, 0).
+void Reference::sum_diagonals() {
+  const Problem& p = problem_;
+  const Operands operands(p, list_, *inputs_);
+  const int64_t depth = operands.depth();
+  std::vector<double>& main = values(list_.output().role);
+  main.resize(rows_.size());
+  parallel_for(static_cast<int64_t>(rows_.size()), 1, [&](int64_t begin, int64_t end) {
+    std::vector<double> dy(static_cast<size_t>(depth)), x(dy.size());
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t h = rows_[static_cast<size_t>(i)] / p.T, distance = rows_[static_cast<size_t>(i)] % p.T;
+      double sum = 0;
+      for (int64_t s = 0; s < p.T - distance; ++s) {
+        operands.coefficients(h, s + distance, 0, depth, dy.data());
+        operands.column(h, s, 0, depth, x.data(), 1);
+        for (size_t k = 0; k < dy.size(); ++k) sum += dy[k] * x[k];
+      }
+      main[static_cast<size_t>(i)] = sum;
+    }
+  });
+  if (p.epilogue.bias) values(Role::kBias) = operands.row_sums();
 }
 
 void Reference::apply_epilogue() {

@@ -59,6 +59,7 @@ class Reference {
   void choose_samples(const ReferenceOptions& options);
   void compute();
   void multiply();
+  void sum_diagonals();
   void evaluate_formula();
   void recur();
   void apply_epilogue();

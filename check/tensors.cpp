@@ -28,6 +28,8 @@ void fill(const Problem& p, const Tensor& t, Rows rows, float scale, uint64_t se
       for (int64_t at = begin + 1; decays && at < begin + p.T; ++at)
         store_element(t.dtype, data, at, decay_from(load_element(t.dtype, data, at), p.T));
     }
+  } else if (t.axes == Axes::kWeights && p.w == WeightForm::kToeplitz) {
+    for (int64_t h = 0; h < p.H; ++h) run(h * t.head, p.T);
   } else if (t.axes == Axes::kWeights) {
     parallel_for(p.H * p.T, 16, [&](int64_t begin, int64_t end) {
       for (int64_t ht = begin; ht < end; ++ht) {

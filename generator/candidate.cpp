@@ -25,6 +25,7 @@ llvm::Error nothing_legal(const Problem& problem, const Target& target, const Fa
       // A config that this family takes for usual sizes shows what is wrong with these.
       Problem usual = problem;
       usual.B = usual.H = usual.K = 1, usual.T = usual.D = 1024, usual.pad = usual.diag = 0;
+      usual.width = std::min(usual.width, usual.T);
       const Config config = family->generic_config(usual, target).value_or(Config{});
       reason = family->reject(problem, target, config).value_or("has no config for these sizes");
     }

@@ -33,6 +33,8 @@ inline constexpr EnumName kMathNames[] = {
     {"default", "Default"}, {"simt", "Simt"}, {"tf32", "TF32"}, {"f16x3", "F16x3"}};
 inline constexpr EnumName kLayoutNames[] = {{"btd", "BTD"}, {"bdt", "BDT"}};
 inline constexpr EnumName kFillNames[] = {{"lower", "Lower"}, {"upper", "Upper"}};
+inline constexpr EnumName kWeightFormNames[] = {
+    {"dense", "Dense"}, {"toeplitz", "Toeplitz"}, {"band", "Band"}};
 inline constexpr EnumName kActivationNames[] = {{"none", "None"}, {"gelu", "GELU"}, {"silu", "SiLU"}};
 
 inline constexpr Enumeration kOps = {"Op", "TRIGEN_", kOpNames};
@@ -40,11 +42,13 @@ inline constexpr Enumeration kDTypes = {"DType", "TRIGEN_", kDTypeNames};
 inline constexpr Enumeration kMaths = {"Math", "TRIGEN_MATH_", kMathNames};
 inline constexpr Enumeration kLayouts = {"Layout", "TRIGEN_", kLayoutNames};
 inline constexpr Enumeration kFills = {"Fill", "TRIGEN_", kFillNames};
+inline constexpr Enumeration kWeightForms = {"WeightForm", "TRIGEN_W_", kWeightFormNames};
 inline constexpr Enumeration kActivations = {"Activation", "TRIGEN_ACT_", kActivationNames};
 static_assert(std::size(kDTypeNames) == static_cast<size_t>(DType::kF32) + 1);
 static_assert(std::size(kMathNames) == static_cast<size_t>(Math::kF16x3) + 1);
 static_assert(std::size(kLayoutNames) == static_cast<size_t>(Layout::kBDT) + 1);
 static_assert(std::size(kFillNames) == static_cast<size_t>(Fill::kUpper) + 1);
+static_assert(std::size(kWeightFormNames) == static_cast<size_t>(WeightForm::kBand) + 1);
 static_assert(std::size(kActivationNames) == static_cast<size_t>(Activation::kSiLU) + 1);
 
 template <class E>

@@ -50,6 +50,7 @@ enum OpFields : unsigned {
   kMathField = 16,       // math: other ways to multiply f32 than simt
   kRowsField = 32,       // rows: each run names the rows that it makes
   kFactorsField = 64,    // no key: each run names alpha, beta and gamma
+  kFormField = 128,      // w, width: numbers that stand for W
   kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
 };
 
@@ -170,8 +171,19 @@ constexpr bool is_scan(Op op) {
 }
 inline constexpr const char* kVectorNames[scan::kVectors] = {"source", "target", "decay", "diagonal"};
 
-// Columns of a head's output, whose rows are tokens: (b,d), (s,j), or a W's vectors.
+// What lies in memory for one head's W: rows and their elements. A Toeplitz matrix is one row, by the distance t - s.
+struct WeightRows {
+  int64_t count, elements;
+};
+inline WeightRows weight_rows(const Problem& p) {
+  if (p.w == WeightForm::kToeplitz) return {1, p.T};
+  return {p.T, p.w == WeightForm::kBand ? p.width : p.T * p.K};
+}
+
+// Columns of a head's output, whose rows are tokens: (b,d), (s,j), or a W's vectors. The gradient of a Toeplitz matrix is
+// one column, the sums of diagonals that begin at (t, 0).
 inline int64_t output_columns(const Problem& p) {
+  if (makes_weights(p.op) && p.w == WeightForm::kToeplitz) return 1;
   return makes_weights(p.op) ? p.T * p.K : makes_vectors(p.op) ? scan::kVectors : p.B * p.D;
 }
 inline int64_t sum_terms(const Problem& p) { return op_row(p.op).terms(p); }

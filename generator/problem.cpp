@@ -83,12 +83,13 @@ int64_t dividing_power(int64_t value, int64_t limit) {
 }  // namespace
 
 void set_contiguous_alignment(Problem& problem) {
-  // btd: row stride H*D, head stride D. bdt: row stride T. W: row stride T*K.
+  // btd: row stride H*D, head stride D. bdt: row stride T. W: row stride T*K, of a band its width; head stride T of a
+  // Toeplitz matrix.
   const int64_t size = element_size(problem.dtype), wsize = element_size(problem.wdtype);
   const int64_t row = problem.layout == Layout::kBTD ? problem.D : problem.T;
   problem.align = dividing_power(row, 16 / size) * size;
-  problem.walign =
-      std::min<int64_t>(16, dividing_power(problem.T, 16) * dividing_power(problem.K, 16) * wsize);
+  const int64_t tokens = problem.w == WeightForm::kBand ? problem.width : problem.T;
+  problem.walign = std::min<int64_t>(16, dividing_power(tokens, 16) * dividing_power(problem.K, 16) * wsize);
 }
 
 llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
@@ -193,6 +194,7 @@ llvm::StringRef to_string(DType dtype) { return name_of(kDTypes, dtype); }
 llvm::StringRef to_string(Math math) { return name_of(kMaths, math); }
 llvm::StringRef to_string(Layout layout) { return name_of(kLayouts, layout); }
 llvm::StringRef to_string(Fill fill) { return name_of(kFills, fill); }
+llvm::StringRef to_string(WeightForm form) { return name_of(kWeightForms, form); }
 llvm::StringRef to_string(Activation act) { return name_of(kActivations, act); }
 
 }  // namespace trigen

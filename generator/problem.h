@@ -11,11 +11,12 @@
 //   forward,dtype=bf16,B=16,H=4,T=1024,D=256,K=1,pad=0,layout=bdt,fill=upper,diag=2,align=2,epilogue=bias+gelu
 //   grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate
 //   decode,dtype=bf16,B=256,H=1,T=512,D=1024,K=1,pad=0,rows=4
+//   forward,dtype=bf16,B=4,H=1,T=8192,D=1024,K=1,pad=0,w=band,width=256
 //
 // Keys, their order, defaults and ranges are the rows of problem_fields.def: H=1, K=1, pad=(K-1)/2 ('same' of
-// nn.Conv1d), layout=btd, fill=lower, wdtype=dtype, math=simt for f32 (or tf32, or f16x3:
+// nn.Conv1d), layout=btd, fill=lower, w=dense, wdtype=dtype, math=simt for f32 (or tf32, or f16x3:
 // docs/decisions/0042), align and walign as contiguous tensors have them, no epilogue. op, dtype, B, T and D
-// have no default.
+// have no default, nor has a band's width.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +51,8 @@ struct Problem {
   Layout layout = Layout::kBTD;
   Fill fill = Fill::kLower;
   int64_t diag = 0;
+  WeightForm w = WeightForm::kDense;  // toeplitz, band: K = 1, diag = 0, lower
+  int64_t width = 0;                  // band: the tokens of a row of W, 1 to T; 0 for the others
   // Bytes that every pointer and stride (in bytes) is a multiple of: 16, 8, 4 or 2, and no less than an
   // element.
   int64_t align = 16;   // x, y and what has their shape
@@ -106,6 +109,7 @@ llvm::StringRef to_string(DType dtype);
 llvm::StringRef to_string(Math math);
 llvm::StringRef to_string(Layout layout);
 llvm::StringRef to_string(Fill fill);
+llvm::StringRef to_string(WeightForm form);
 llvm::StringRef to_string(Activation act);
 std::string to_string(const Epilogue& epilogue);  // "bias+gelu", "" when there is none
 

@@ -40,7 +40,7 @@ Problem RandomProblem::next_small(bool tf32) {
     p.layout = Layout::kBTD;
     if (coin()) {
       p.K = 1, p.pad = 0;
-    } else if (op_row(p.op).takes(kTapFields)) {  // Hopper's taps
+    } else if (op_row(p.op).takes(kTapFields) && p.w == WeightForm::kDense) {  // Hopper's taps
       if (coin()) p.K = 1 + pick(32), p.pad = pick(p.K);
       p.epilogue.pre = p.epilogue.gate = p.epilogue.residual = false;
     }
@@ -57,6 +57,11 @@ void RandomProblem::rest(Problem& p) {
   p.layout = coin() ? Layout::kBTD : Layout::kBDT;
   p.fill = coin() || !op.takes(kFillField) ? Fill::kLower : Fill::kUpper;
   if (coin() && op.takes(kDiagonalField)) p.diag = pick(2 * p.T - 1) - (p.T - 1);
+  if (op.takes(kFormField) && pick(6) == 0) {
+    p.w = static_cast<WeightForm>(1 + pick(2));
+    p.K = 1, p.pad = p.diag = 0, p.fill = Fill::kLower;
+    if (p.w == WeightForm::kBand) p.width = 1 + pick(coin() ? p.T : std::min<int64_t>(p.T, 40));
+  }
   set_contiguous_alignment(p);
   while (coin() && p.align > element_size(p.dtype)) p.align /= 2;
   while (coin() && p.walign > element_size(p.wdtype)) p.walign /= 2;

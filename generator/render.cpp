@@ -29,6 +29,7 @@ Problem source_problem(const Candidate& candidate) {
     p.H = p.K = p.rows = 1;
     p.T = p.D = 1024;
     p.pad = p.diag = 0;
+    p.width = p.w == WeightForm::kBand ? p.T : 0;
   }
   const int64_t a = needed_alignment(c.vec_a, makes_weights(p.op) ? p.dtype : p.wdtype);
   const int64_t b = needed_alignment(c.vec_b, p.dtype);

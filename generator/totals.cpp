@@ -57,6 +57,7 @@ Totals count_work(const Problem& p, Rows rows) {
   // lower: t - s >= -diag. upper: s - t >= diag, the same count with the roles of t and s exchanged.
   double pairs = 0;
   if (rows.count == p.T) pairs = pairs_from(p.T, p.fill == Fill::kLower ? -p.diag : p.diag);
+  if (p.w == WeightForm::kBand) pairs -= pairs_from(p.T, p.width);
   for (int64_t t = rows.first; rows.count < p.T && t < rows.first + rows.count; ++t) {
     const Tokens tokens = tokens_of_rows(p, {t, 1});
     pairs += static_cast<double>(tokens.last - tokens.first);
@@ -72,6 +73,10 @@ Totals count_work(const Problem& p, Rows rows) {
   const auto bytes_of = [&](const OpTensor& tensor) {
     if (tensor.axes == Axes::kRows) return H * count * weight;
     if (tensor.axes == Axes::kVectors) return H * scan::kVectors * T * weight;
+    if (tensor.axes == Axes::kWeights && p.w == WeightForm::kToeplitz) return H * T * weight;
+    if (tensor.axes == Axes::kWeights && p.w == WeightForm::kBand && tensor.written &&
+        p.epilogue.zero_outside)
+      return H * T * static_cast<double>(p.width) * weight;
     if (tensor.axes == Axes::kWeights)
       return (tensor.written && (p.epilogue.zero_outside || p.epilogue.mirror) ? H * T * T : H * pairs) * K *
              weight;
@@ -85,7 +90,8 @@ Totals count_work(const Problem& p, Rows rows) {
     work.min_bytes += bytes_of(tensor);
     if (tensor.written) work.min_written += bytes_of(tensor);
     if (tensor.written && tensor.is_read(p.epilogue))  // what is outside the triangle is not read
-      work.min_bytes += tensor.axes == Axes::kWeights ? H * pairs * K * weight : bytes_of(tensor);
+      work.min_bytes += tensor.axes == Axes::kWeights && p.w != WeightForm::kToeplitz ? H * pairs * K * weight
+                                                                                      : bytes_of(tensor);
   }
   return work;
 }

@@ -8,6 +8,8 @@
 namespace trigen {
 namespace {
 
+constexpr int64_t kMaxBytes = int64_t{1} << 62;
+
 // factors > 0. The product, or -1 when it passes `limit`.
 int64_t product(std::initializer_list<int64_t> factors, int64_t limit) {
   int64_t result = 1;
@@ -47,11 +49,34 @@ llvm::Error check_sizes(const Problem& p) {
     if (c.value < 0)
       return bad_request(c.name + " is larger than " + llvm::Twine(kMaxCoordinate) +
                          ", what the kernels' 32-bit tile coordinates allow; " + c.hint);
-  const int64_t max_bytes = int64_t{1} << 62;
-  if (product({p.B, p.H, p.T, p.D, element_size(p.dtype)}, max_bytes) < 0)
+  if (product({p.B, p.H, p.T, p.D, element_size(p.dtype)}, kMaxBytes) < 0)
     return bad_request("B*H*T*D elements pass 2^62 bytes; allowed are fewer, split the batch");
-  if (product({p.H, p.T, p.T, p.K, element_size(p.wdtype)}, max_bytes) < 0)
-    return bad_request("H*T*T*K weights pass 2^62 bytes; allowed are fewer, split the heads");
+  return llvm::Error::success();
+}
+
+llvm::Error check_weights(const Problem& p) {
+  const std::string form = "w=" + to_string(p.w).str();
+  if (p.w != WeightForm::kDense && !op_row(p.op).takes(kFormField))
+    return bad_request(
+        form + " with " + to_string(p.op) +
+        "; only forward, grad_input and grad_weight take numbers that stand for W; leave w out");
+  if (p.w == WeightForm::kBand && (p.width < 1 || p.width > p.T))
+    return bad_request("width=" + llvm::Twine(p.width) + " with w=band; allowed are 1 to T=" +
+                       llvm::Twine(p.T) + "; give the tokens of a row of the band, its diagonal included");
+  if (p.w != WeightForm::kBand && p.width != 0)
+    return bad_request("width=" + llvm::Twine(p.width) + " with " + form +
+                       "; only a band has one; add w=band or leave width out");
+  const WeightRows rows = weight_rows(p);
+  if (product({p.H, rows.count, rows.elements, element_size(p.wdtype)}, kMaxBytes) < 0)
+    return bad_request((p.w == WeightForm::kDense ? "H*T*T*K" : "H*T*width") +
+                       llvm::Twine(" weights pass 2^62 bytes; allowed are fewer, split the heads"));
+  if (p.w == WeightForm::kDense) return llvm::Error::success();
+  const auto refuse = [&](const llvm::Twine& found, const char* allowed) {
+    return bad_request(found + " with " + form + "; allowed is " + allowed + "; use w=dense for the others");
+  };
+  if (p.K != 1) return refuse("K=" + llvm::Twine(p.K) + " taps", "K=1");
+  if (p.diag != 0) return refuse("diag=" + llvm::Twine(p.diag), "diag=0");
+  if (p.fill != Fill::kLower) return refuse("fill=" + to_string(p.fill), "fill=lower");
   return llvm::Error::success();
 }
 
@@ -123,6 +148,7 @@ llvm::Error validate(const Problem& problem) {
         "an enumeration of the problem has a value that does not exist; allowed are those of "
         "templates/config.h");
   if (llvm::Error error = check_sizes(problem)) return error;
+  if (llvm::Error error = check_weights(problem)) return error;
   if (llvm::Error error = check_types(problem)) return error;
   return check_epilogue(problem);
 }

@@ -26,7 +26,7 @@ class Walk {
       : values_(inputs.values(role).data()),
         period_(inputs.period(role)),
         at_(start % period_),
-        step_(step % period_) {}
+        step_((step % period_ + period_) % period_) {}
   double next() {
     const double value = values_[at_];
     at_ += step_;
@@ -57,10 +57,10 @@ double token_sum(const Problem& p, const TensorList& list, const PeriodicInputs&
   for (int64_t j = 0; j < p.K; ++j) {
     const int64_t d = o.column + (input ? p.pad - j : j - p.pad);
     if (d < 0 || d >= p.D || first >= last) continue;
-    const Walk weights(
-        inputs, w.role,
-        input ? weight_index(p, w, o.h, first, o.row, j) : weight_index(p, w, o.h, o.row, first, j),
-        input ? w.row : p.K);
+    const auto weight = [&](int64_t k) {
+      return input ? weight_index(p, w, o.h, k, o.row, j) : weight_index(p, w, o.h, o.row, k, j);
+    };
+    const Walk weights(inputs, w.role, weight(first), weight(first + 1) - weight(first));
     const Walk data(inputs, x.role, activation_index(p, x, o.b, o.h, first, d),
                     p.layout == Layout::kBTD ? x.row : 1);
     sum += multiply(weights, data, last - first);
@@ -68,7 +68,7 @@ double token_sum(const Problem& p, const TensorList& list, const PeriodicInputs&
   return sum;
 }
 
-// dW, and for a bias the sum of dy alone.
+// An element of dW, and for a bias the sum of dy alone.
 double batch_sum(const Problem& p, const TensorList& list, const PeriodicInputs& inputs, const OutputPlace& o,
                  double& row_sum) {
   const ProductForm& product = *op_row(p.op).product;
@@ -210,7 +210,13 @@ Real dot(const Real* __restrict a, const Real* __restrict b, int64_t count) {
 OutputValues expected_output(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
                              const OutputPlace& o) {
   double sum = 0, row_sum = 0;
-  if (makes_weights(p.op))
+  if (makes_weights(p.op) && p.w == WeightForm::kToeplitz) {
+    double of_row = 0;
+    for (int64_t s = 0; s < p.T - o.row; ++s) {
+      sum += batch_sum(p, list, inputs, {0, o.h, o.row + s, s}, of_row);
+      if (s == 0) row_sum = of_row;
+    }
+  } else if (makes_weights(p.op))
     sum = batch_sum(p, list, inputs, o, row_sum);
   else if (is_product(p.op))
     sum = token_sum(p, list, inputs, o);
@@ -245,7 +251,8 @@ void ExpectedOutputs::add_up() {
   const Tensor &x = *list_.find(product.b), &w = *list_.find(weight ? product.c : product.a),
                &y = *list_.find(weight ? product.a : product.b);
   const Window<Real> data(inputs_, x.role, btd ? p.D : p.T);
-  std::vector<Real> factors(static_cast<size_t>(weight ? p.D : p.T)), sums(static_cast<size_t>(columns_));
+  std::vector<Real> factors(static_cast<size_t>(weight ? p.D : p.T)),
+      sums(static_cast<size_t>(weight ? p.T * p.K : columns_));
   for (int64_t h = 0, row = 0; h < p.H; ++h) {
     for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t, ++row) {
       std::fill(sums.begin(), sums.end(), Real{0});
@@ -260,8 +267,10 @@ void ExpectedOutputs::add_up() {
         const int64_t begin = std::max<int64_t>(0, -shift), end = std::min(p.D, p.D - shift);
         if (begin >= end || first >= last) continue;
         if (!weight) {
-          multiply_by(w.role, input ? weight_index(p, w, h, first, t, j) : weight_index(p, w, h, t, first, j),
-                      input ? w.row : p.K, last - first);
+          const auto at = [&](int64_t k) {
+            return input ? weight_index(p, w, h, k, t, j) : weight_index(p, w, h, t, k, j);
+          };
+          multiply_by(w.role, at(first), at(first + 1) - at(first), last - first);
           for (int64_t b = 0; b < p.B; ++b) {
             Real* const out = &sums[static_cast<size_t>(b * p.D)];
             if (btd)
@@ -288,9 +297,13 @@ void ExpectedOutputs::add_up() {
                          data.at(activation_index(p, x, b, h, first, d + shift)), last - first);
         }
       }
-      for (int64_t c = 0; c < columns_; ++c)
-        sums_[static_cast<size_t>(row * columns_ + c)] =
-            sums[static_cast<size_t>(weight ? c % p.K * p.T + c / p.K : c)];
+      if (weight && p.w == WeightForm::kToeplitz)
+        for (int64_t s = first; s < last; ++s)
+          sums_[static_cast<size_t>(row - s)] += sums[static_cast<size_t>(s)];  // of the distance t - s
+      else
+        for (int64_t c = 0; c < columns_; ++c)
+          sums_[static_cast<size_t>(row * columns_ + c)] =
+              sums[static_cast<size_t>(weight ? c % p.K * p.T + c / p.K : c)];
       if (!weight || !p.epilogue.bias) continue;
       for (int64_t b = 0; b < p.B; ++b) {
         Walk all(inputs_, y.role, activation_index(p, y, b, h, t, 0), btd ? 1 : y.row);
@@ -305,8 +318,7 @@ void ExpectedOutputs::each(llvm::function_ref<void(const OutputPlace&, const Out
   const bool weight = makes_weights(p.op);
   for (int64_t h = 0, row = 0; h < p.H; ++h)
     for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t, ++row) {
-      auto [first, last] = weight ? tokens_of_row(p, t) : std::pair(int64_t{0}, columns_);
-      if (weight) first *= p.K, last *= p.K;
+      const auto [first, last] = columns_of_row(p, t);
       for (int64_t c = first; c < last; ++c) {
         const OutputPlace place =
             weight || makes_vectors(p.op) ? OutputPlace{0, h, t, c} : OutputPlace{c / p.D, h, t, c % p.D};
@@ -345,9 +357,9 @@ std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list,
     o.h = i == 1 ? p.H - 1 : random(p.H);
     o.b = i == 2 ? p.B - 1 : random(p.B);
     if (makes_weights(p.op)) {
-      const auto [first, last] = tokens_of_row(p, o.row);
+      const auto [first, last] = columns_of_row(p, o.row);
       if (first >= last) continue;  // diag leaves this row empty
-      const int64_t s = i % 3 == 0 ? last - 1 : i % 3 == 1 ? first : first + random(last - first);
+      const int64_t s = (i % 3 == 0 ? last - 1 : i % 3 == 1 ? first : first + random(last - first)) / p.K;
       o.column = s * p.K + random(p.K);
       o.b = 0;
     } else if (makes_vectors(p.op)) {
@@ -364,6 +376,8 @@ std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list,
 std::string to_string(const Problem& p, const OutputPlace& o) {
   const auto text = [](const char* name, int64_t value) { return std::string(name) + std::to_string(value); };
   const std::string name = op_row(p.op).output().symbol;
+  if (makes_weights(p.op) && p.w == WeightForm::kToeplitz)
+    return name + text("[h=", o.h) + text(",t-s=", o.row) + "]";
   if (makes_weights(p.op))
     return name + text("[h=", o.h) + text(",t=", o.row) + text(",s=", o.column / p.K) +
            text(",j=", o.column % p.K) + "]";

@@ -37,8 +37,9 @@ Tensor tensor_from(const Problem& p, const OpTensor& row, int gap, Rows rows) {
     lay_out(p, t, align, gap);
   } else if (row.axes == Axes::kWeights) {
     const int64_t unit = std::max<int64_t>(1, align / element_size(p.wdtype));
-    t.row = round_up(p.T * p.K, unit) + gap * unit;
-    t.head = p.T * t.row;
+    const WeightRows rows = weight_rows(p);
+    t.row = round_up(rows.elements, unit) + gap * unit;
+    t.head = rows.count * t.row;
     t.elements = p.H * t.head;
   } else if (row.axes == Axes::kVectors) {
     const int64_t unit = std::max<int64_t>(1, align / element_size(p.wdtype));

@@ -55,7 +55,10 @@ inline int64_t activation_index(const Problem& p, const Tensor& x, int64_t b, in
   const int64_t inner = p.layout == Layout::kBTD ? d : token;
   return b * x.batch + h * x.head + outer * x.row + inner;
 }
+// Of a Toeplitz matrix the number of the distance t - s, which all of a diagonal share.
 inline int64_t weight_index(const Problem& p, const Tensor& w, int64_t h, int64_t t, int64_t s, int64_t j) {
+  if (p.w == WeightForm::kToeplitz) return h * w.head + t - s;
+  if (p.w == WeightForm::kBand) return h * w.head + t * w.row + s - t + p.width - 1;
   return h * w.head + t * w.row + s * p.K + j;
 }
 // Element of row i of a W that is vectors.
@@ -70,15 +73,17 @@ inline int64_t output_index(const Problem& p, const Tensor& t, int64_t row, int6
   if (t.axes == Axes::kVectors) return vector_index(t, h, column, token);
   return activation_index(p, t, column / p.D, h, token, column % p.D);
 }
-// Is (t, s) in the triangle?
+// Is (t, s) in the triangle, and in the band where W has one?
 inline bool in_triangle(const Problem& p, int64_t t, int64_t s) {
+  if (p.w == WeightForm::kBand && t - s >= p.width) return false;
   return p.fill == Fill::kLower ? s <= t + p.diag : s >= t + p.diag;
 }
 
 // The s of row t that are: [first, last).
 inline std::pair<int64_t, int64_t> tokens_of_weights(const Problem& p, int64_t t) {
   const int64_t border = std::clamp<int64_t>(p.fill == Fill::kLower ? t + p.diag + 1 : t + p.diag, 0, p.T);
-  return p.fill == Fill::kLower ? std::pair(int64_t{0}, border) : std::pair(border, p.T);
+  const int64_t first = p.w == WeightForm::kBand ? std::max<int64_t>(0, t - p.width + 1) : 0;
+  return p.fill == Fill::kLower ? std::pair(first, border) : std::pair(border, p.T);
 }
 
 // The tokens that are in the triangle with an output's row, which grad_input's t and s are the other way round:
@@ -87,7 +92,15 @@ inline std::pair<int64_t, int64_t> tokens_of_row(const Problem& p, int64_t row) 
   if (!transposes(p.op)) return tokens_of_weights(p, row);
   const bool lower = p.fill == Fill::kLower;
   const int64_t border = std::clamp<int64_t>(lower ? row - p.diag : row - p.diag + 1, 0, p.T);
-  return lower ? std::pair(border, p.T) : std::pair(int64_t{0}, border);
+  const int64_t last = p.w == WeightForm::kBand ? std::min(p.T, row + p.width) : p.T;
+  return lower ? std::pair(border, last) : std::pair(int64_t{0}, border);
+}
+
+// The columns of an output's row (output_columns) that there are: of a W those in the triangle, [first, last).
+inline std::pair<int64_t, int64_t> columns_of_row(const Problem& p, int64_t row) {
+  if (!makes_weights(p.op) || p.w == WeightForm::kToeplitz) return {0, output_columns(p)};
+  const auto [first, last] = tokens_of_weights(p, row);
+  return {first * p.K, last * p.K};
 }
 
 // Of grad_epilogue's pre, so that both ends of an activation's curve are seen; other inputs are within +-1.

@@ -19,6 +19,9 @@ llvm::Expected<std::unique_ptr<CublasPeer>> CublasPeer::create(Workbench& bench)
   if (const Op op = bench.problem().op; !is_product(op))
     return make_error(ErrorKind::kUnsupported,
                       "cublas has no product beside " + to_string(op) + "; compare it with a copy");
+  if (const Problem& p = bench.problem(); makes_weights(p.op) && p.w != WeightForm::kDense)
+    return make_error(ErrorKind::kUnsupported, "cublas makes all of dW, not what w=" + to_string(p.w).str() +
+                                                   " keeps of it; compare with w=dense");
   auto library = CublasLibrary::load();
   if (!library) return library.takeError();
   std::unique_ptr<CublasPeer> peer(new CublasPeer(bench));

@@ -202,10 +202,14 @@ class Binder {
   }
 
  private:
-  // For each head a matrix of T rows of T*K elements, or vectors of T.
+  // For each head a matrix of T rows of T*K elements, what stands for one, or vectors of T.
   bool is_vectors(Role role) const { return tensor_of(problem_.op, role)->axes == Axes::kVectors; }
-  int64_t row_count(Role role) const { return is_vectors(role) ? int64_t{scan::kVectors} : problem_.T; }
-  int64_t row_elements(Role role) const { return is_vectors(role) ? problem_.T : problem_.T * problem_.K; }
+  int64_t row_count(Role role) const {
+    return is_vectors(role) ? int64_t{scan::kVectors} : weight_rows(problem_).count;
+  }
+  int64_t row_elements(Role role) const {
+    return is_vectors(role) ? problem_.T : weight_rows(problem_).elements;
+  }
   llvm::Error bind_rows(Role role, Use use, const void* data, int64_t row, int64_t head, const char* row_name,
                         const char* head_name) {
     const int64_t rows = row_count(role), elements = row_elements(role);
@@ -213,8 +217,10 @@ class Binder {
       return bad_request(
           (role == Role::kW ? row_name : argument_name(problem_.op, role) + "'s " + row_name + " stride") +
           " is " + std::to_string(row) + ", a row of " + argument_name(problem_.op, role) + " has " +
-          (is_vectors(role) ? "T=" : "T*K=") + std::to_string(elements) +
-          " elements; pass at least that, or 0 for contiguous");
+          (is_vectors(role)                  ? "T="
+           : problem_.w == WeightForm::kBand ? "width="
+                                             : "T*K=") +
+          std::to_string(elements) + " elements; pass at least that, or 0 for contiguous");
     View& view = add(role, use, data, element_size(problem_.wdtype), elements);
     if (llvm::Error error = axis(view, row_name, row, rows, problem_.walign)) return error;
     if (llvm::Error error = axis(view, head_name, head, problem_.H, problem_.walign)) return error;
@@ -405,6 +411,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   params.K = static_cast<int>(problem.K);
   params.pad = static_cast<int>(problem.pad);
   params.diag = static_cast<int>(problem.diag);
+  params.width = static_cast<int>(problem.width);
   params.first_row = static_cast<int>(args.first_row);
   params.rows = static_cast<int>(args.rows);
   if (op_row(problem.op).takes(kFactorsField)) params.alpha = args.alpha, params.beta = args.beta;

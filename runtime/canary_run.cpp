@@ -122,8 +122,9 @@ class Canary {
     const Tensor& out = tensors_.list().output();
     for (int64_t h = 0; h < p.H; ++h)
       for (int64_t t = 0; t < p.T; ++t)
-        for (int64_t column = 0; column < p.T * p.K; ++column)
-          if (!in_triangle(p, t, column / p.K))
+        for (int64_t column = p.w == WeightForm::kBand ? t - p.width + 1 : 0; column < output_columns(p);
+             ++column)
+          if (column < 0 || (p.w != WeightForm::kBand && !in_triangle(p, t, column / p.K)))
             add(out, weight_index(p, out, h, t, 0, 0) + column, 0, {0, h, t, column});
   }
 

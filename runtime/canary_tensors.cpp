@@ -92,7 +92,7 @@ void CanaryTensors::make_image() {
         std::memcpy(data + at, period.data() + at % size, static_cast<size_t>(count));
       }
     };
-    if (t.axes != Axes::kWeights) {
+    if (t.axes != Axes::kWeights || problem_.w == WeightForm::kToeplitz) {
       put(0, t.bytes());
       continue;
     }
@@ -119,7 +119,7 @@ CUresult CanaryTensors::fill(const Cage& cage) const {
     for (size_t i = 0; i < offsets_.size() && result == CUDA_SUCCESS; ++i) {
       const Tensor& t = list_.tensors[i];
       if (t.read) result = cage.fill(cage.at(offsets_[i]), inputs_.bytes(t.role), t.bytes());
-      if (result == CUDA_SUCCESS && t.read && t.axes == Axes::kWeights)
+      if (result == CUDA_SUCCESS && t.read && t.axes == Axes::kWeights && problem_.w == WeightForm::kDense)
         result = poison_outside(cage, t, offsets_[i]);
     }
   }

@@ -42,6 +42,9 @@ enum class Math : int { kDefault = 0, kSimt = 1, kTF32 = 2, kF16x3 = 3 };
 enum class Layout : int { kBTD = 0, kBDT = 1 };
 // lower: W[t,s] takes part where s <= t + diag. upper: where s >= t + diag.
 enum class Fill : int { kLower = 0, kUpper = 1 };
+// What W's numbers are. dense: one for each (t, s, j). toeplitz: W[h,t,s] = v[h][t - s], a tensor of [H, T]. band:
+// W[h,t,s] = w[h][t][s - t + width - 1] where t - s < width, else 0, a tensor of [H, T, width].
+enum class WeightForm : int { kDense = 0, kToeplitz = 1, kBand = 2 };
 enum class Activation : int { kNone = 0, kGELU = 1, kSiLU = 2 };
 // Rows of a W that is vectors, [h, row, t].
 namespace scan {
@@ -53,7 +56,7 @@ inline constexpr int kVectors = 4;
 enum class Access : int { kDirect = 0, kPacked = 1 };
 
 // The part of a problem that is compiled into a kernel. T, D, H, K equal to 0 mean "taken from Params at run
-// time"; then pad and diag are taken from there too. B always is a run-time value.
+// time"; then pad, diag and width are taken from there too. B always is a run-time value.
 struct Shape {
   Op op;
   DType dtype;   // x, y, dx, dy, residual, gate, pre-activation
@@ -67,6 +70,8 @@ struct Shape {
   int K;              // taps
   int pad;            // tap j of output feature d reads input feature d + j - pad
   int diag;           // diagonal offset of the fill
+  WeightForm w;       // toeplitz, band: K = 1, diag = 0, the lower triangle
+  int width;          // band: tokens of a row; the others' is 0
   bool bias;          // forward, decode: add bias[h,t]; grad_weight: also write grad_bias[h,t]
   Activation act;     // forward, decode; grad_epilogue: its derivative
   bool pre;           // forward, decode: also store the value before the activation

@@ -1,6 +1,6 @@
 // From accumulators to global memory: y = act(acc + bias) * gate + residual (forward), dx = acc + residual
 // (grad_input), dW and grad_bias inside the triangle (grad_weight), or f32 partial sums into the workspace
-// (split_k > 1).
+// (split_k > 1, and of a Toeplitz matrix's diagonals).
 //
 // The accumulators pass through shared memory in slices of rows, so that every global access is a vector
 // along the output's contiguous axis whatever the matrix instruction's register layout is.
@@ -103,20 +103,27 @@ __device__ __forceinline__ void store_activations(const Params& p, const Sizes& 
 
 // One vector of dW's row t, columns [column, column + kVec) of the flattened (s,j). Nothing outside the
 // triangle is touched, or zeros are written there when the problem asks for them. gram: `v` becomes what is stored.
+// Of a band nothing but its rows is there: outside are the elements left of token 0.
 template <Kernel C, int kVec>
 __device__ __forceinline__ void store_weights(const Params& p, const Sizes& z, int head, int t, int column,
                                               float (&v)[kVec]) {
   constexpr Shape s = C.shape;
   constexpr DType kW = s.wdtype;
   if (t >= z.T || column >= z.T * z.K) return;
-  const Range r = schedule::weight_row(s.fill, z.diag, t, z.T);
+  const Range r = schedule::weight_row(s.fill, z, t);
   const int begin = r.begin * z.K - column, end = r.end * z.K - column;  // inside, relative to the vector
   if constexpr (s.op == Op::kGram) {
 #pragma unroll
     for (int i = 0; i < kVec; ++i)
       if (i >= begin && i < end) v[i] = gram::value<C>(p, head, t, column + i, v[i]);
   }
-  auto* const to = static_cast<Storage<kW>*>(p.w) + (head * p.w_head + t * p.w_row + column);
+  auto* const to = static_cast<Storage<kW>*>(p.w) +
+                   (head * p.w_head + t * p.w_row + column + (kBand<C> ? z.width - 1 - t : 0));
+  static_assert(kDense<C> || kVec == 1, "elements of a band are stored one by one: vec_c is 1");
+  if constexpr (kBand<C> && s.zero_outside) {
+    if (column == 0)
+      for (int i = 1; i < z.width - t; ++i) to[-i] = from_float<kW>(0.0f);
+  }
   if (begin <= 0 && end >= kVec) {
     float sum[kVec];
 #pragma unroll
@@ -130,7 +137,7 @@ __device__ __forceinline__ void store_weights(const Params& p, const Sizes& z, i
     Raw<kW, kVec> out;
     out.from_floats(sum);
     ptx::store_global<kVec * kBytes<kW>>(to, out.w);
-  } else if (s.zero_outside || (begin < kVec && end > 0)) {
+  } else if (kDense<C> && (s.zero_outside || (begin < kVec && end > 0))) {
 #pragma unroll
     for (int i = 0; i < kVec; ++i) {
       const bool inside = i >= begin && i < end;
@@ -157,9 +164,16 @@ __device__ __forceinline__ void store_vector(const Params& p, const Sizes& z, in
     store_activations<C>(p, z, head, row, column, v);
   } else if constexpr (C.config.split_k > 1) {
     const int pitch = schedule::workspace_pitch(z);
-    if (row >= z.T || column >= pitch) return;
+    if (row >= z.T || column >= (kBand<C> ? z.T : pitch)) return;
     auto* to = static_cast<float*>(p.workspace) +
                ((static_cast<long long>(blockIdx.z) * z.H + head) * z.T + row) * pitch + column;
+    if constexpr (kBand<C>) {
+      const Range r = schedule::weight_row(C.shape.fill, z, row);
+#pragma unroll
+      for (int i = 0; i < kVec; ++i)
+        if (column + i >= r.begin && column + i < r.end) to[i + z.width - 1 - row] = v[i];
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < kVec; i += 4) {
       // By instruction: NVRTC 12.9 and 13.0 split every other assignment of a float4 into four stores.
@@ -198,6 +212,43 @@ __device__ __forceinline__ void store_mirrored(const Params& p, const Sizes& z, 
   }
 }
 
+// grad_weight of a Toeplitz matrix: sums along the tile's diagonals, each by one thread from the first row on, so that
+// the bits are those of every run. What reduce.cuh adds.
+template <Kernel C, class Engine, class Accumulator>
+__device__ __forceinline__ void store_diagonals(const Params& p, const Sizes& z, const Engine& engine,
+                                                const Accumulator& acc, const schedule::Tile& tile, int head,
+                                                float* slice, int thread) {
+  constexpr Config c = C.config;
+  constexpr int kThreads = 32 * c.warps_m * c.warps_n, kSliceRows = Engine::kSliceRows;
+  constexpr int kPitch = c.tile_n + schedule::kSlicePadColumns;
+  constexpr int kDiagonals = schedule::tile_diagonals(c), kOwn = (kDiagonals + kThreads - 1) / kThreads;
+  float sum[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) sum[i] = 0.0f;
+#pragma unroll
+  for (int s = 0; s < c.tile_m / kSliceRows; ++s) {
+    __syncthreads();
+    engine.stage(acc, s, slice, kPitch, 1);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+#pragma unroll 8
+      for (int r = 0; r < kSliceRows; ++r) {
+        const int column = Engine::tile_row(s, r) + c.tile_n - 1 - (thread + i * kThreads);
+        if (column >= 0 && column < c.tile_n) sum[i] += slice[r * kPitch + column];
+      }
+    }
+  }
+  const long long tiles = schedule::tiles_before(c, schedule::ceil_div(z.T, c.tile_m));
+  auto* const to =
+      static_cast<float*>(p.workspace) + ((static_cast<long long>(blockIdx.z) * z.H + head) * tiles +
+                                          schedule::tiles_before(c, tile.row) + tile.column) *
+                                             kDiagonals;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i)
+    if (thread + i * kThreads < kDiagonals) to[thread + i * kThreads] = sum[i];
+}
+
 template <Kernel C, class Engine, class Accumulator>
 __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, const Engine& engine,
                                            const Accumulator& acc, const schedule::Tile& tile, int head,
@@ -216,7 +267,9 @@ __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, cons
                 "a slice holds whole vectors: vec_c divides it");
   const int first_row = tile.row * c.tile_m, first_column = tile.column * c.tile_n;
 
-  if constexpr (Engine::kDirect) {
+  if constexpr (schedule::sums_diagonals(C.shape)) {
+    store_diagonals<C>(p, z, engine, acc, tile, head, slice, thread);
+  } else if constexpr (Engine::kDirect) {
     engine.each_vector(acc, [&](int row, int column, float(&v)[8]) {
       store_vector<C>(p, z, head, first_row + row, first_column + column, v);
     });
@@ -255,7 +308,7 @@ __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, cons
         const int t = tile.row * c.tile_m + r;
         if (t < z.T) {
           if constexpr (kSplit)
-            static_cast<float*>(p.workspace)[schedule::workspace_bias(c, z) +
+            static_cast<float*>(p.workspace)[schedule::workspace_bias(C.shape, c, z) +
                                              (static_cast<long long>(blockIdx.z) * z.H + head) * z.T + t] =
                 slice[r];
           else

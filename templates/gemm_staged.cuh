@@ -20,15 +20,15 @@ namespace trigen {
 // The k where every row of [first, last] takes part; not rounded to tiles.
 template <Kernel C>
 __device__ __forceinline__ Range common_depth(const Sizes& z, int first, int last) {
-  const Range a = schedule::product_row(C.shape.op, C.shape.fill, z.diag, first, z.T),
-              b = schedule::product_row(C.shape.op, C.shape.fill, z.diag, last, z.T);
+  const Range a = schedule::product_row(C.shape.op, C.shape.fill, z, first),
+              b = schedule::product_row(C.shape.op, C.shape.fill, z, last);
   return {max(a.begin, b.begin) * z.K, min(a.end, b.end) * z.K};
 }
 // The k where any of them does.
 template <Kernel C>
 __device__ __forceinline__ Range united_depth(const Sizes& z, int first, int last) {
-  const Range a = schedule::product_row(C.shape.op, C.shape.fill, z.diag, first, z.T),
-              b = schedule::product_row(C.shape.op, C.shape.fill, z.diag, last, z.T);
+  const Range a = schedule::product_row(C.shape.op, C.shape.fill, z, first),
+              b = schedule::product_row(C.shape.op, C.shape.fill, z, last);
   return {min(a.begin, b.begin) * z.K, max(a.end, b.end) * z.K};
 }
 

@@ -28,9 +28,9 @@ TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * stage_bytes(c) + kBarrierBytes;
 }
-// Boxes of TMA in a stage: A's, where k is contiguous all rows at once, and B's panels.
+// Boxes of TMA in a stage: A's, where k is contiguous all rows at once (64 of strips), and B's panels.
 TRIGEN_HOST_DEVICE constexpr int boxes_a(const Shape& s, const Config& c) {
-  return s.op == Op::kForward ? 1 : c.tile_m / kPanel;
+  return s.op == Op::kForward && s.w == WeightForm::kDense ? 1 : c.tile_m / kPanel;
 }
 TRIGEN_HOST_DEVICE constexpr int boxes(const Shape& s, const Config& c) { return boxes_a(s, c) + panels(c); }
 // Column tiles of one head.

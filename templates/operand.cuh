@@ -19,21 +19,28 @@ using schedule::Sizes;
 // A kernel whose sizes come at run time.
 template <Kernel C>
 inline constexpr bool kGeneric = C.shape.T == 0;
-// Vector accesses along features or tokens exclude taps, so a generic kernel that has them serves K = 1 only.
 template <Kernel C>
-inline constexpr bool kOneTap = kGeneric<C> ? C.config.vec_b > 1 ||
-                                                  (C.shape.op == Op::kGradInput && C.config.vec_a > 1)
-                                            : C.shape.K == 1;
+inline constexpr bool kDense = C.shape.w == WeightForm::kDense;
+template <Kernel C>
+inline constexpr bool kBand = C.shape.w == WeightForm::kBand;
+// Vector accesses along features or tokens exclude taps, so a generic kernel that has them serves K = 1 only. A W of
+// another form has none.
+template <Kernel C>
+inline constexpr bool kOneTap =
+    !kDense<C> || (kGeneric<C> ? C.config.vec_b > 1 || (C.shape.op == Op::kGradInput && C.config.vec_a > 1)
+                               : C.shape.K == 1);
 // No shift of the features at all.
 template <Kernel C>
-inline constexpr bool kUnshifted = kGeneric<C> ? C.config.vec_b > 1 : C.shape.K == 1 && C.shape.pad == 0;
+inline constexpr bool kUnshifted =
+    !kDense<C> || (kGeneric<C> ? C.config.vec_b > 1 : C.shape.K == 1 && C.shape.pad == 0);
 
 template <Kernel C>
 __device__ __forceinline__ Sizes sizes_of(const Params& p) {
   if constexpr (kGeneric<C>)
-    return {p.B, p.H, p.T, p.D, kOneTap<C> ? 1 : p.K, kUnshifted<C> ? 0 : p.pad, p.diag};
+    return {
+        p.B, p.H, p.T, p.D, kOneTap<C> ? 1 : p.K, kUnshifted<C> ? 0 : p.pad, p.diag, kBand<C> ? p.width : 0};
   else
-    return {p.B, C.shape.H, C.shape.T, C.shape.D, C.shape.K, C.shape.pad, C.shape.diag};
+    return {p.B, C.shape.H, C.shape.T, C.shape.D, C.shape.K, C.shape.pad, C.shape.diag, C.shape.width};
 }
 
 struct Strided {
@@ -49,14 +56,18 @@ struct Contiguous {
 
 // W as operand A: forward has rows t and contiguous (s,j) = k; grad_input has rows (t,j) = k and, for one
 // tap, contiguous s = m. Both walk W's own rows, so the triangle is a prefix (lower) or a suffix (upper) of
-// the contiguous axis.
+// the contiguous axis. Numbers that stand for a W lie where a matrix of other strides has them: those of a band,
+// t * w_row + (s - t + width - 1), as rows that are one element shorter, those of a Toeplitz matrix, t - s, as rows
+// one element long that run backwards. No two rows have the same alignment then.
 template <Kernel C>
 struct WeightOperand {
   static constexpr DType kDType = C.shape.wdtype;
   static constexpr bool kContiguousIsK = C.shape.op == Op::kForward;
   static constexpr int kVec = C.config.vec_a;
-  static constexpr bool kPartial = true;                         // the triangle cuts vectors
-  static constexpr bool kHasLow = C.shape.fill == Fill::kUpper;  // ... at their front
+  static constexpr bool kPartial = true;                                     // the triangle cuts vectors
+  static constexpr bool kHasLow = C.shape.fill == Fill::kUpper || kBand<C>;  // ... at their front
+  static constexpr bool kMatrix = kDense<C>;                                 // rows of vectors
+  static_assert(kMatrix || kVec == 1, "numbers that stand for W are read one by one: vec_a is 1");
   static constexpr bool kShifted = false, kCutsVectors = false;
   // grad_input with taps: vectors along W's own row (s,j), whose elements are spread over the k of their taps
   // (loader.cuh). The contiguous index is then (s,j), a strided step one token.
@@ -71,7 +82,13 @@ struct WeightOperand {
   Sizes z;
 
   __device__ __forceinline__ WeightOperand(const Params& p, const Sizes& z, int head, Range)
-      : base(static_cast<const Storage<kDType>*>(p.w) + head * p.w_head), row(p.w_row), z(z) {}
+      : base(static_cast<const Storage<kDType>*>(p.w) + head * p.w_head),
+        row(kDense<C>  ? p.w_row
+            : kBand<C> ? p.w_row - 1
+                       : 1),
+        z(z) {
+    if constexpr (kBand<C>) base += z.width - 1;
+  }
 
   // Tiles that divide the tokens: no row needs a check.
   static constexpr bool kWhole =
@@ -81,13 +98,14 @@ struct WeightOperand {
   __device__ __forceinline__ long long pitch() const { return row; }
   __device__ __forceinline__ Strided strided(int i) const {
     const int t = kLinear ? i : i / z.K;
-    Range r = schedule::weight_row(C.shape.fill, z.diag, t, z.T);
+    Range r = schedule::weight_row(C.shape.fill, z, t);
     if (!kWhole && t >= z.T) r = {0, 0};
     const long long offset = t * row + (kLinear ? 0 : i - t * z.K);
     const int unit = kContiguousIsK ? z.K : kTapsTogether;  // contiguous indices of one token
     return {offset, kHasLow ? r.begin * unit : 0, r.end * unit, 0};
   }
   __device__ __forceinline__ Contiguous contiguous(int i) const {
+    if constexpr (C.shape.w == WeightForm::kToeplitz) return {-static_cast<long long>(i), i, 0};
     return {kContiguousIsK || kTapsTogether > 1 ? i : static_cast<long long>(i) * z.K, i, 0};
   }
   __device__ __forceinline__ bool inside(const Strided&, const Contiguous&) const { return true; }
@@ -102,6 +120,7 @@ struct ActivationOperand {
   static constexpr DType kDType = C.shape.dtype;
   static constexpr bool kTokensAreK = !makes_weights(C.shape.op);
   static constexpr bool kTokensContiguous = C.shape.layout == Layout::kBDT;
+  static constexpr bool kMatrix = true;
   static constexpr bool kContiguousIsK = kTokensAreK == kTokensContiguous;
   static constexpr int kVec = S == Side::kA ? C.config.vec_a : C.config.vec_b;
   static constexpr bool kTaps = S == Side::kB && !kOneTap<C>;
@@ -110,7 +129,7 @@ struct ActivationOperand {
   // is loaded too and meets weights of zero. All other bounds are multiples of the vector.
   static constexpr bool kPartial = false;
   static constexpr bool kHasLow =
-      kTokensAreK && kContiguousIsK && !schedule::long_rows_last(C.shape.op, C.shape.fill);
+      kTokensAreK && kContiguousIsK && (kBand<C> || !schedule::long_rows_last(C.shape.op, C.shape.fill));
   // Vectors of shifted features are cut out of two aligned ones (loader.cuh).
   static constexpr bool kCutsVectors = kShifted && kVec > 1;
   static constexpr int kTapsTogether = 1;

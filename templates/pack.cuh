@@ -5,13 +5,14 @@
 #include "params.h"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
+#include "strips.cuh"
 #include "types.cuh"
 
 namespace trigen::packing {
 
 // A generic kernel (K = 0) has one tap.
 template <Kernel C>
-__device__ __forceinline__ void pack_weights(const Params& p) {
+__device__ __forceinline__ void pack_matrix(const Params& p) {
   ptx::let_next_launch_start();  // it waits for what is written here where it reads that
   constexpr Shape s = C.shape;
   constexpr int kTaps = s.K > 1 ? s.K : 1;
@@ -90,6 +91,14 @@ __device__ __forceinline__ void pack_weights(const Params& p) {
     ptx::load_shared<16>(v, ptx::shared_address(own + line * kTapPitch) + piece % 8 * 16);
     ptx::store_global<16>(to + (((head * kTaps + tap) * width + to_row) * width + column + piece % 8 * 8), v);
   }
+}
+
+template <Kernel C>
+__device__ __forceinline__ void pack_weights(const Params& p) {
+  if constexpr (C.shape.w == WeightForm::kDense)
+    pack_matrix<C>(p);
+  else
+    strips::write<C>(p);
 }
 
 }  // namespace trigen::packing

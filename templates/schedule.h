@@ -18,6 +18,7 @@ namespace trigen::schedule {
 
 struct Sizes {
   int B, H, T, D, K, pad, diag;
+  int width;  // of a band; 0: W has no band
 };
 
 TRIGEN_HOST_DEVICE constexpr long long clamp(long long value, long long low, long long high) {
@@ -37,10 +38,16 @@ TRIGEN_HOST_DEVICE constexpr Range weight_row(Fill fill, long long diag, int t, 
   return fill == Fill::kLower ? Range{0, static_cast<int>(clamp(t + diag + 1, 0, T))}
                               : Range{static_cast<int>(clamp(t + diag, 0, T)), T};
 }
-// The same triangle seen from the rows m of the product: for grad_input (m = s) it is the transposed one.
-TRIGEN_HOST_DEVICE constexpr Range product_row(Op op, Fill fill, long long diag, int m, int T) {
-  if (op != Op::kGradInput) return weight_row(fill, diag, m, T);
-  return weight_row(fill == Fill::kLower ? Fill::kUpper : Fill::kLower, -diag, m, T);
+// Of a W that may be a band, which begins width - 1 tokens left of the diagonal.
+TRIGEN_HOST_DEVICE constexpr Range weight_row(Fill fill, const Sizes& z, int t) {
+  const Range r = weight_row(fill, z.diag, t, z.T);
+  return z.width > 0 ? Range{max(r.begin, t - z.width + 1), r.end} : r;
+}
+// The same seen from the rows m of the product: for grad_input (m = s) it is the transposed one.
+TRIGEN_HOST_DEVICE constexpr Range product_row(Op op, Fill fill, const Sizes& z, int m) {
+  if (op != Op::kGradInput) return weight_row(fill, z, m);
+  const Range r = weight_row(fill == Fill::kLower ? Fill::kUpper : Fill::kLower, -z.diag, m, z.T);
+  return z.width > 0 ? Range{r.begin, min(r.end - m, z.width) + m} : r;
 }
 // Long rows come last (first) when the product's triangle is a lower (upper) one.
 TRIGEN_HOST_DEVICE constexpr bool long_rows_last(Op op, Fill fill) {
@@ -66,8 +73,7 @@ struct Tile {
 TRIGEN_HOST_DEVICE constexpr Range row_tile_depth(Op op, Fill fill, const Sizes& z, int row, int tile_m) {
   const int first = row * tile_m;
   const int last = min(first + tile_m, z.T) - 1;
-  const Range a = product_row(op, fill, z.diag, first, z.T);
-  const Range b = product_row(op, fill, z.diag, last, z.T);
+  const Range a = product_row(op, fill, z, first), b = product_row(op, fill, z, last);
   const int begin = min(a.begin, b.begin), end = max(a.end, b.end);
   return begin < end ? Range{begin * z.K, end * z.K} : Range{0, 0};
 }
@@ -82,10 +88,11 @@ TRIGEN_HOST_DEVICE constexpr Range row_tile_columns(Fill fill, const Sizes& z, i
   const int last = min(first + tile_m, z.T) - 1;
   Range r{};
   if (fill == Fill::kLower) {
-    r = {0, ceil_div(weight_row(fill, z.diag, last, z.T).end * z.K, tile_n)};
+    r = {weight_row(fill, z, first).begin * z.K / tile_n,
+         ceil_div(weight_row(fill, z, last).end * z.K, tile_n)};
     if (one && r.end == 0) r.end = 1;
   } else {
-    r = {weight_row(fill, z.diag, first, z.T).begin * z.K / tile_n, columns};
+    r = {weight_row(fill, z, first).begin * z.K / tile_n, columns};
     if (one && r.begin == columns) r.begin = columns - 1;
   }
   return r.begin < r.end ? r : Range{r.begin, r.begin};
@@ -110,9 +117,9 @@ TRIGEN_HOST_DEVICE constexpr int group_rows(const Sizes& z, const Config& c) {
   const int row_tiles = ceil_div(z.T, c.tile_m);
   return c.raster > 0 ? min(c.raster, row_tiles) : row_tiles;
 }
-// With split_k > 1 the reduction writes the zeros.
+// With split_k > 1 the reduction writes the zeros. Those of a band lie in its own rows (store_weights).
 TRIGEN_HOST_DEVICE constexpr bool every_tile(const Shape& s, const Config& c) {
-  return s.zero_outside && c.split_k <= 1;
+  return s.zero_outside && c.split_k <= 1 && s.w == WeightForm::kDense;
 }
 
 // Thread blocks of one head and one split: the grid is {tile_count, H, split_k}.
@@ -171,15 +178,38 @@ TRIGEN_HOST_DEVICE constexpr Tile tile_at(const Shape& s, const Config& c, const
   return {false, 0, 0, false, {0, 0}};
 }
 
+// A second launch of grad_weight adds parts: those of the sum, and those that tiles have of a Toeplitz matrix's diagonals.
 inline constexpr int kReduceThreads = 256;
-// The workspace of split_k > 1: partial dW as f32 [split][h][t][pitch], then partial grad_bias [split][h][t].
-TRIGEN_HOST_DEVICE constexpr int workspace_pitch(const Sizes& z) { return (z.T * z.K + 3) / 4 * 4; }
-TRIGEN_HOST_DEVICE constexpr long long workspace_bias(const Config& c, const Sizes& z) {
-  return static_cast<long long>(c.split_k) * z.H * z.T * workspace_pitch(z);
+inline constexpr int kReduceDiagonals = 32;  // of a block, by as many threads each as that leaves
+TRIGEN_HOST_DEVICE constexpr bool sums_diagonals(const Shape& s) {
+  return makes_weights(s.op) && s.w == WeightForm::kToeplitz;
+}
+TRIGEN_HOST_DEVICE constexpr bool adds_parts(const Shape& s, const Config& c) {
+  return makes_weights(s.op) && (c.split_k > 1 || sums_diagonals(s));
+}
+// The diagonals of a tile, by t - s from the tile's upper right corner on, and one more that no element has.
+TRIGEN_HOST_DEVICE constexpr int tile_diagonals(const Config& c) { return c.tile_m + c.tile_n; }
+// Tiles of a lower triangle in the rows of tiles before `row`.
+TRIGEN_HOST_DEVICE constexpr long long tiles_before(const Config& c, int row) {
+  if (c.tile_m >= c.tile_n) return c.tile_m / c.tile_n * (static_cast<long long>(row) * (row + 1) / 2);
+  const int same = c.tile_n / c.tile_m, whole = row / same;  // rows with as many tiles
+  return row + static_cast<long long>(whole) * (whole - 1) / 2 * same +
+         static_cast<long long>(whole) * (row % same);
+}
+// Its workspace. Partial dW as f32 [split][h][t][pitch], of a band as its rows lie; of a Toeplitz matrix
+// [split][h][tile][diagonal]. Then, with split_k > 1, partial grad_bias [split][h][t].
+TRIGEN_HOST_DEVICE constexpr int workspace_pitch(const Sizes& z) {
+  return ((z.width > 0 ? z.width : z.T * z.K) + 3) / 4 * 4;
+}
+TRIGEN_HOST_DEVICE constexpr long long workspace_bias(const Shape& s, const Config& c, const Sizes& z) {
+  return static_cast<long long>(max(c.split_k, 1)) * z.H *
+         (sums_diagonals(s) ? tiles_before(c, ceil_div(z.T, c.tile_m)) * tile_diagonals(c)
+                            : static_cast<long long>(z.T) * workspace_pitch(z));
 }
 TRIGEN_HOST_DEVICE constexpr long long workspace_floats(const Shape& s, const Config& c, const Sizes& z) {
-  if (!makes_weights(s.op) || c.split_k <= 1) return 0;
-  return workspace_bias(c, z) + (s.bias ? static_cast<long long>(c.split_k) * z.H * z.T : 0);
+  if (!adds_parts(s, c)) return 0;
+  return workspace_bias(s, c, z) +
+         (s.bias && c.split_k > 1 ? static_cast<long long>(c.split_k) * z.H * z.T : 0);
 }
 
 // Shared memory. The accumulators leave through it in slices: a slice is `fragments` fragments of

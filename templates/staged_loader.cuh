@@ -1,6 +1,6 @@
 // Moves one operand's tiles through registers, vector by vector, so that the main loop can put single loads
 // and stores between its products (gemm_staged.cuh). loader.cuh serves what this one does not: taps, shifted
-// features, single 16-bit elements, batches that end inside a tile.
+// features, single 16-bit elements, batches that end inside a tile, a W that is no matrix.
 //
 // Of a tile that lies wholly inside the triangle and the matrix (kFull) a vector costs its address and the
 // load. Elsewhere elements that do not take part are zero and not read.
@@ -19,7 +19,8 @@ struct StagedShape {
   static constexpr int kChunks = kContig / Operand::kVec;
   static constexpr int kRowsPerPass = kChunks > kThreads ? 1 : kThreads / kChunks;
   static constexpr int kPasses = kStrides / kRowsPerPass;
-  static constexpr bool kServed = Operand::kLinear && !Operand::kShifted && Operand::kTapsTogether == 1 &&
+  static constexpr bool kServed = Operand::kMatrix && Operand::kLinear && !Operand::kShifted &&
+                                  Operand::kTapsTogether == 1 &&
                                   Operand::kVec * kBytes<Operand::kDType> >= 4 && kChunks <= kThreads &&
                                   kStrides % kRowsPerPass == 0 && kPasses <= 16;
 };

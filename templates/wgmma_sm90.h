@@ -22,8 +22,8 @@ TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {
 }  // warpgroups that multiply
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPanel; }
-// A launch before the product packs W (pack.h), vec_a elements at a time, or TMA reads W itself (vec_a = 8),
-// 16-bit or f32. f32 weights become 16-bit ones in the kernel (weights_f32.cuh).
+// A launch before the product packs W (pack.h), vec_a elements at a time, or writes strips of what stands for it
+// (strips.h), or TMA reads W itself (vec_a = 8), 16-bit or f32. f32 weights become 16-bit ones in the kernel (weights_f32.cuh).
 TRIGEN_HOST_DEVICE constexpr bool packs(const Shape& s, const Config& c) {
   return !makes_weights(s.op) && c.weights == Access::kPacked;
 }
@@ -95,6 +95,7 @@ TRIGEN_HOST_DEVICE constexpr TileStages tile_stages(const Shape& s, const Config
 // released the stage before the skipped one. The other warpgroup does so after its wait for the skipped one,
 // if both are of one tile and the stage before is still in flight (unmasked blocks, f32 weights).
 TRIGEN_HOST_DEVICE constexpr bool skips_blocks(const Shape& s, const Config& c) {
+  if (s.w == WeightForm::kBand) return false;  // its tiles have other numbers of blocks
   if (c.cluster > 1 || consumers(c) == 1 || s.T == 0 || s.T > 65536) return false;
   const TileStages tiles = tile_stages(s, c);
   unsigned sums = 1;  // bit n: n stages are a number of whole tiles

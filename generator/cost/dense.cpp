@@ -17,7 +17,10 @@ struct Product {
   int64_t m, n, k, count;
 };
 
-Product product_of(const Problem& p) { return {p.T, output_columns(p), sum_terms(p), p.H}; }
+Product product_of(Problem p) {
+  p.w = WeightForm::kDense, p.width = 0;
+  return {p.T, output_columns(p), sum_terms(p), p.H};
+}
 
 int64_t blocks_in(int64_t size, int64_t block) { return (size + block - 1) / block; }
 

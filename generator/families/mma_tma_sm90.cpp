@@ -12,9 +12,10 @@ namespace {
 
 namespace geometry = mma_tma_sm90;
 
-// TMA reads rows of 16 bytes; a launch of its own packs others, and f32.
+// TMA reads rows of 16 bytes; a launch of its own packs others, f32, and what stands for W.
 Access weight_path(const Problem& p) {
-  return p.wdtype != p.dtype || p.walign < 16 ? Access::kPacked : Access::kDirect;
+  return p.w != WeightForm::kDense || p.wdtype != p.dtype || p.walign < 16 ? Access::kPacked
+                                                                           : Access::kDirect;
 }
 
 class Product final : public PersistentKernel {
@@ -78,7 +79,9 @@ class Product final : public PersistentKernel {
 
   void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
-    const WeightOperand weights = weight_path(p) == Access::kPacked ? packed_weights(p) : direct_weights(p);
+    const WeightOperand weights = p.w != WeightForm::kDense           ? strip_weights(p)
+                                  : weight_path(p) == Access::kPacked ? packed_weights(p)
+                                                                      : direct_weights(p);
     prepare_weights(weights, plan);
     product.maps = {with_rows(weights.map, c.tile_m / geometry::boxes_a(kernel_shape(p), c)),
                     activation_map(p, p.op == Op::kForward ? MapSource::kX : MapSource::kY)};
@@ -145,8 +148,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = steps * walk.columns * work.steps[0].feed_bytes;
   if (c.weights == Access::kPacked) {
-    const double weights = static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2;
-    work.passes.push_back({"pack", weights * (2 + static_cast<double>(element_size(p.wdtype)))});
+    work.passes.push_back({"pack", packing_bytes(p)});
   }
   return work;
 }
@@ -179,6 +181,7 @@ class MmaTmaSm90 final : public PersistentFamily {
     if (weight_path(p) == Access::kPacked) return too_many_to_pack_weights(p);
     return std::nullopt;
   }
+  bool takes_strips() const override { return true; }
   const PersistentKernel& kernel(Op) const override { return product_; }
 
  private:

@@ -81,12 +81,14 @@ ConfigKey PersistentKernel::vector_key(int Config::*width, int vector) {
   return {width, {vector}, "TMA moves 16 bytes, and what it cannot take is packed by elements"};
 }
 int PersistentKernel::most_read(const Problem& p) {
+  if (p.w != WeightForm::kDense) return 1;
   return static_cast<int>(std::min<int64_t>(p.walign, 16) / element_size(p.wdtype));
 }
 ConfigKey PersistentKernel::read_key(const Problem& p) {
   return powers_key(&Config::vec_a, most_read(p),
-                    text("walign=" + llvm::Twine(p.walign) + " allows 1 to " + llvm::Twine(most_read(p)) +
-                         ", powers of two"));
+                    text(llvm::Twine(p.w == WeightForm::kDense ? "walign=" + std::to_string(p.walign)
+                                                               : "w=" + to_string(p.w).str()) +
+                         " allows 1 to " + llvm::Twine(most_read(p)) + ", powers of two"));
 }
 
 std::vector<int> boxes(const Problem& p) {
@@ -97,6 +99,8 @@ std::vector<int> boxes(const Problem& p) {
 ConfigKey boxes_key() { return {&Config::box, {0, 16, 32}, "boxes have 64 features (0), 32 or 16"}; }
 
 std::optional<std::string> PersistentFamily::refusal(const Problem& p) const {
+  if (p.w != WeightForm::kDense && (is_weight(p) || !takes_strips()))
+    return text("multiplies with a W that is a matrix, w=" + to_string(p.w) + " stands for one");
   if (auto why = refuse(p)) return why;
   return is_weight(p) ? std::nullopt : too_many_tiles(p);
 }

@@ -20,7 +20,8 @@ ProductWalk::ProductWalk(const Problem& p, const Config& c, int rows, int column
       section(section_columns(c, rows, columns, clusters)),
       clusters(clusters),
       fill(product_fill(kernel_shape(p))),
-      diag(product_diag(p)) {}
+      diag(product_diag(p)),
+      width(static_cast<int>(p.width)) {}
 
 TileScheduler ProductWalk::scheduler(int cluster) const {
   return {rows, columns, section, clusters, cluster, fill == Fill::kLower};
@@ -48,6 +49,7 @@ std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& c, int tok
     double k_blocks = 0;
     for (int group = 0; group < groups; ++group)
       k_blocks += KRange(walk.fill, row * c.tile_m + 64 * group, walk.diag, blocks).blocks;
+    k_blocks -= groups * blocks_before_band(walk.fill, row * c.tile_m, c.tile_m, walk.width, blocks);
     tiles.push_back({{k_blocks / groups}, 1});
   }
   return tiles;

@@ -18,7 +18,7 @@ int product_diag(const Problem& problem);
 struct ProductWalk {
   int rows, columns, section, clusters;  // row tiles; column units of all heads; those in a section
   Fill fill;
-  int diag;
+  int diag, width;  // width: of a band, or 0
 
   ProductWalk(const Problem& problem, const Config& config, int rows, int columns, int clusters);
   persistent::TileScheduler scheduler(int cluster) const;

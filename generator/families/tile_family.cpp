@@ -25,7 +25,8 @@ int64_t weight_vector_bytes(const Problem& p) { return 16 * element_size(p.wdtyp
 
 // The grid's x. (grad_weight makes about half of these.)
 int64_t most_tiles(const Problem& p, int tile_m, int tile_n) {
-  return (p.T + tile_m - 1) / tile_m * ((output_columns(p) + tile_n - 1) / tile_n);
+  const int64_t columns = schedule::product_columns(p.op, kernel_sizes(p));
+  return (p.T + tile_m - 1) / tile_m * ((columns + tile_n - 1) / tile_n);
 }
 
 Config config_of(const TileFamily::TileChoice& t, int stages, const Vectors& v) {
@@ -65,6 +66,8 @@ Shape kernel_shape(const Problem& p) {
           .K = static_cast<int>(p.K),
           .pad = static_cast<int>(p.pad),
           .diag = static_cast<int>(p.diag),
+          .w = p.w,
+          .width = static_cast<int>(p.width),
           .bias = p.epilogue.bias,
           .act = p.epilogue.act,
           .pre = p.epilogue.pre,
@@ -76,8 +79,9 @@ Shape kernel_shape(const Problem& p) {
 }
 
 schedule::Sizes kernel_sizes(const Problem& p) {
-  return {static_cast<int>(p.B), static_cast<int>(p.H),   static_cast<int>(p.T),   static_cast<int>(p.D),
-          static_cast<int>(p.K), static_cast<int>(p.pad), static_cast<int>(p.diag)};
+  return {static_cast<int>(p.B),    static_cast<int>(p.H),    static_cast<int>(p.T),
+          static_cast<int>(p.D),    static_cast<int>(p.K),    static_cast<int>(p.pad),
+          static_cast<int>(p.diag), static_cast<int>(p.width)};
 }
 
 int activation_vector(const Problem& p) {
@@ -88,9 +92,12 @@ Vectors widest_vectors(const Problem& p) {
   const int64_t w = element_size(p.wdtype);
   const int activation = activation_vector(p);
   Vectors v{1, unshifted(p) || cuts_vectors(p, activation) ? activation : 1, activation};
+  const bool dense = p.w == WeightForm::kDense;  // numbers that stand for W move one by one
   if (makes_weights(p.op)) {
     v.a = activation;
-    v.c = widest(w, 16, p.walign, p.T * p.K);
+    v.c = dense ? widest(w, 16, p.walign, p.T * p.K) : 1;
+  } else if (!dense) {
+    v.a = 1;
   } else if (is_whole_product(p.op) && (!transposes(p.op) || p.K == 1 || spreads_taps(p))) {
     v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
   }
@@ -290,10 +297,12 @@ std::optional<Config> TileFamily::generic_config(const Problem& p, const Target&
   const TileChoice t = generic_tile(p);
   const Vectors v = widest_vectors(p);
   const int x = static_cast<int>(16 / element_size(p.dtype));
-  const int c_full = makes_weights(p.op) ? static_cast<int>(16 / element_size(p.wdtype)) : x;
-  const bool full = unshifted(p) && v.a == x && v.b == x && v.c == c_full;
-  Config c = config_of(t, stages(p).front(), full ? Vectors{x, x, c_full} : Vectors{1, 1, 1});
-  if (makes_weights(p.op) && p.T * p.K <= 2048) c.split_k = 8;
+  const bool dense = p.w == WeightForm::kDense, weight = makes_weights(p.op);
+  const int a_full = dense || weight ? x : 1;
+  const int c_full = !weight ? x : dense ? static_cast<int>(16 / element_size(p.wdtype)) : 1;
+  const bool full = unshifted(p) && v.a == a_full && v.b == x && v.c == c_full;
+  Config c = config_of(t, stages(p).front(), full ? Vectors{a_full, x, c_full} : Vectors{1, 1, 1});
+  if (weight && p.T * p.K <= 2048) c.split_k = 8;
   c.raster = 8;
   if (reject(p, target, c)) return std::nullopt;
   return c;
@@ -309,9 +318,11 @@ LaunchPlan TileFamily::launch_plan(const Problem& p, const Target&, const Config
                            .block = {static_cast<uint32_t>(32 * c.warps_m * c.warps_n), 1, 1},
                            .cluster = 1,
                            .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c))});
-  if (makes_weights(p.op) && c.split_k > 1)
+  const int reduced =
+      schedule::sums_diagonals(shape) ? schedule::ceil_div(z.T, schedule::kReduceDiagonals) : z.T;
+  if (schedule::adds_parts(shape, c))
     plan.launches.push_back({.entry = kReduceEntry.str(),
-                             .grid = {static_cast<uint32_t>(p.T), heads, 1},
+                             .grid = {static_cast<uint32_t>(reduced), heads, 1},
                              .block = {schedule::kReduceThreads, 1, 1},
                              .cluster = 1,
                              .shared_bytes = 0});

@@ -24,7 +24,8 @@ Operands operands_of(const Problem& p, const Config& c) {
              weight = static_cast<double>(element_size(p.wdtype));
   const Epilogue& e = p.epilogue;
   if (makes_weights(p.op))
-    return {activation, activation, c.split_k > 1 ? 4 : weight * (1 + e.accumulate),
+    return {activation, activation,
+            schedule::adds_parts(kernel_shape(p), c) ? 4 : weight * (1 + e.accumulate),
             static_cast<double>(p.T * p.K)};
   return {weight, activation, activation * (1 + e.pre + e.gate + e.residual), static_cast<double>(p.B * p.D)};
 }
@@ -63,7 +64,7 @@ void put_product(Work& work, const Problem& p, const Config& c, const Operands& 
   work.l2_bytes = work.all.steps[0] * tile_bytes + output;
 
   // Again what the L2 cannot keep: W for every section, the panel of a section for every wave.
-  const double weights = depth * c.tile_m * o.a_bytes;
+  const double weights = p.w == WeightForm::kToeplitz ? 0 : depth * c.tile_m * o.a_bytes;
   const double panel = static_cast<double>(p.T) * static_cast<double>(width) * c.tile_n * o.b_bytes;
   const double panel_walks = std::max(0.0, static_cast<double>(rows) / 2 / rows_at_once - 1);
   work.rereads = {{weights + panel, weights * static_cast<double>((sections - 1) * p.H)},
@@ -112,11 +113,20 @@ void put_weight(Work& work, const Problem& p, const Config& c, const Operands& o
       all / wave * (wave_rows * row_bytes + wave_columns * column_bytes) * static_cast<double>(p.H);
   work.rereads = {{2 * activation, std::max(0.0, streamed - 2 * activation)}};
 
-  if (splits > 1) {  // the second kernel reads every part and writes dW
-    const double T = static_cast<double>(p.T), elements = T * T / 2 * static_cast<double>(p.K * p.H);
+  if (schedule::sums_diagonals(shape)) {  // a thread has an eighth of a diagonal's parts
+    const double sums = static_cast<double>(tiles) * schedule::tile_diagonals(c) * static_cast<double>(p.H);
+    work.passes.push_back({.rates = "add_splits",
+                           .bytes = sums * 4 * splits,
+                           .memory_bytes = 0,
+                           .parts = schedule::ceil_div(2 * rows * splits * schedule::kReduceDiagonals,
+                                                       schedule::kReduceThreads)});
+  } else if (splits > 1) {  // the second kernel reads every part and writes dW
+    const double T = static_cast<double>(p.T),
+                 width = p.w == WeightForm::kBand ? static_cast<double>(p.width) : T;
+    const double elements = (T * width - width * width / 2) * static_cast<double>(p.K * p.H);
     // The busiest thread's turns for a block's row: its vectors, and the bias.
-    const int turns =
-        schedule::ceil_div(z.T * z.K, schedule::kReduceThreads * std::max(1, c.vec_c)) + shape.bias;
+    const int row = z.width > 0 ? z.width : z.T * z.K;
+    const int turns = schedule::ceil_div(row, schedule::kReduceThreads * std::max(1, c.vec_c)) + shape.bias;
     work.passes.push_back({.rates = "add_splits",
                            .bytes = elements * 4 * splits,
                            .memory_bytes = elements * static_cast<double>(element_size(p.wdtype)),

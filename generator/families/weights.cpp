@@ -2,6 +2,7 @@
 
 #include "llvm/ADT/Twine.h"
 #include "templates/pack.h"
+#include "templates/strips.h"
 #include "templates/wgmma_tf32_sm90.h"
 
 namespace trigen {
@@ -11,6 +12,8 @@ namespace {
 double packed_blocks(const Problem& p) {
   namespace tf32 = wgmma_tf32_sm90;
   const int tokens = static_cast<int>(p.T), taps = static_cast<int>(p.K);
+  if (p.w != WeightForm::kDense)
+    return static_cast<double>(strips::squares(p.w, tokens, static_cast<int>(p.width)) * p.H);
   const int edge = schedule::ceil_div(tokens, tf32::kPackEdge);
   const double edges = edge;
   const double of_head = p.dtype == DType::kF32 ? edges * edges
@@ -54,6 +57,36 @@ WeightOperand packed_weights(const Problem& p) {
                            .maps = {}};
   weights.workspace_bytes = packing::workspace_bytes(tokens, taps, heads);
   return weights;
+}
+
+WeightOperand strip_weights(const Problem& p) {
+  const int tokens = static_cast<int>(p.T), width = static_cast<int>(p.width);
+  WeightOperand weights = direct_weights(p);
+  TensorMapSpec& map = weights.map;  // (column, row, -, h)
+  const int64_t pitch = strips::pitch(p.w, tokens, width), rows = strips::rows(p.w, tokens);
+  map.source = MapSource::kWorkspace;
+  map.element = map_element(p.dtype);
+  map.columns = strips::kEdge;
+  map.extents[0] = pitch;
+  map.extents[1] = rows;
+  map.strides[0] = 2 * pitch;
+  map.strides[1] = map.strides[2] = 2 * pitch * rows;
+  weights.prepare = Launch{.entry = kPackEntry.str(),
+                           .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
+                           .block = {strips::kThreads, 1, 1},
+                           .cluster = 1,
+                           .shared_bytes = 0,
+                           .maps = {}};
+  weights.workspace_bytes = strips::workspace_bytes(p.w, tokens, width, static_cast<int>(p.H));
+  return weights;
+}
+
+double packing_bytes(const Problem& p) {
+  const int tokens = static_cast<int>(p.T), width = static_cast<int>(p.width);
+  const double numbers = p.w == WeightForm::kDense
+                             ? static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2
+                             : static_cast<double>(strips::workspace_bytes(p.w, tokens, width, 1) / 2 * p.H);
+  return numbers * (2 + static_cast<double>(element_size(p.wdtype)));
 }
 
 WeightOperand packed_tf32_weights(const Problem& p) {

@@ -20,12 +20,17 @@ WeightOperand direct_weights(const Problem& problem);
 // Tap-major, of x's 16-bit type, tokens padded to whole blocks, zeros next to the triangle
 // (templates/pack.h).
 WeightOperand packed_weights(const Problem& problem);
+// Strips of 64 rows, of x's 16-bit type (templates/strips.h), where the problem's w stands for a matrix.
+WeightOperand strip_weights(const Problem& problem);
 // f32 that `map` and a launch of blocks of 64 x 64 make of W (templates/wgmma_tf32_sm90.h): W itself in
 // aligned rows, or its transpose.
 WeightOperand packed_tf32_weights(const Problem& problem);
 
 // Why one launch cannot pack W, worded as what a family does; nullopt where it can.
 std::optional<std::string> too_many_to_pack_weights(const Problem& problem);
+
+// Bytes that the launch reads and writes, as a rate counts them: of the 16-bit form and of the numbers in it.
+double packing_bytes(const Problem& problem);
 
 // The launch ahead of the product and its workspace.
 void prepare_weights(const WeightOperand& weights, LaunchPlan& plan);

@@ -19,8 +19,9 @@ namespace geometry = wgmma_sm90;
 // not aligned. Aligned f32 weights allow both.
 std::vector<Access> weight_paths(const Problem& p) {  // worth a try
   std::vector<Access> paths;
-  if (p.walign >= 16) paths.push_back(Access::kDirect);
-  if ((p.wdtype != p.dtype || p.walign < 16) && !too_many_to_pack_weights(p))
+  const bool dense = p.w == WeightForm::kDense;
+  if (p.walign >= 16 && dense) paths.push_back(Access::kDirect);
+  if ((p.wdtype != p.dtype || p.walign < 16 || !dense) && !too_many_to_pack_weights(p))
     paths.push_back(Access::kPacked);
   return paths;
 }
@@ -41,7 +42,7 @@ class Product final : public PersistentKernel {
             {&Config::cluster, {1, 2}},
             boxes_key(),
             range_key(&Config::stages, 2, 12),
-            slices_key(c),
+            slices_key(p, c),
             geometry::slices(c) ? ConfigKey{&Config::raster, {0}, "slices have no sections"} : raster_key(),
             ConfigKey(&Config::weights, weight_paths(p),
                       "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
@@ -108,7 +109,9 @@ class Product final : public PersistentKernel {
 
   void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
-    const WeightOperand weights = c.weights == Access::kPacked ? packed_weights(p) : direct_weights(p);
+    const WeightOperand weights = p.w != WeightForm::kDense      ? strip_weights(p)
+                                  : c.weights == Access::kPacked ? packed_weights(p)
+                                                                 : direct_weights(p);
     prepare_weights(weights, plan);
     const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(kernel_shape(p), c);
     const int features = geometry::box_features(c);
@@ -128,7 +131,9 @@ class Product final : public PersistentKernel {
 
  private:
   // Clusters of tiles of 128 rows share loads of W, those of 64 rows two row tiles.
-  static ConfigKey slices_key(const Config& c) {
+  static ConfigKey slices_key(const Problem& p, const Config& c) {
+    if (p.w == WeightForm::kBand)
+      return {&Config::split_k, {1}, "slices begin at the first token, not at a band's"};
     if (c.tile_m == 64 && c.cluster == geometry::kSlices)
       return {&Config::split_k, {c.cluster}, "every block of a cluster of such tiles has a slice"};
     return {&Config::split_k, {1}, "is for grad_weight, gram and clusters of tiles of 64 rows"};
@@ -147,7 +152,7 @@ class Product final : public PersistentKernel {
                   std::vector<Config>& out) const {
     Config c = config(p, 64, persistent::kPanel * panels, 12, geometry::kSlices, box);
     c.split_k = geometry::kSlices;
-    if (p.T <= 64 || (panels > 1 && panels / 2 >= head_panels(p, box)) ||
+    if (p.T <= 64 || p.w == WeightForm::kBand || (panels > 1 && panels / 2 >= head_panels(p, box)) ||
         pairs(p, c) > clusters_at_once(target, c.cluster))
       return;
     for (Access path : weight_paths(p)) {
@@ -223,8 +228,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = steps * walk.columns * sharers * work.steps[0].feed_bytes;
   if (geometry::packs(shape, c)) {
-    const double weights = static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2;
-    work.passes.push_back({"pack", weights * (2 + static_cast<double>(element_size(p.wdtype)))});
+    work.passes.push_back({"pack", packing_bytes(p)});
   }
   put_copies(work, p, c);
   return work;
@@ -263,6 +267,7 @@ class WgmmaSm90 final : public PersistentFamily {
     return std::nullopt;
   }
 
+  bool takes_strips() const override { return true; }
   const PersistentKernel& kernel(Op op) const override {
     if (makes_weights(op)) return weight_;
     return product_;

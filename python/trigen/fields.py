@@ -42,15 +42,16 @@ FIELDS = (
     Field("math", values=("default", "simt", "tf32", "f16x3")),
     Field("layout", values=("btd", "bdt")),
     Field("fill", values=("lower", "upper")),
+    Field("w", values=("dense", "toeplitz", "band")),
     *(Field(name, always=True) for name in ("B", "H", "T", "D", "K", "pad")),
-    *(Field(name) for name in ("rows", "diag", "align", "walign")),
+    *(Field(name) for name in ("rows", "diag", "width", "align", "walign")),
     Field("bias", "part"),
     Field("activation", "part", ("none", "gelu", "silu")),
     *(Field(name, "part") for name in ("pre", "gate", "residual", "accumulate", "zero_outside", "mirror")),
 )
 BY_NAME: Dict[str, Field] = {field.name: field for field in FIELDS}
 # In the order of the text form; epilogue= comes last.
-KEYS = ("dtype", "B", "H", "T", "D", "K", "pad", "rows", "layout", "fill", "diag", "wdtype", "math", "align", "walign")
+KEYS = tuple("dtype B H T D K pad rows layout fill diag w width wdtype math align walign".split())
 
 
 def numbers(name: str) -> Dict[str, int]:

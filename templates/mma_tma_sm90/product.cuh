@@ -10,6 +10,7 @@
 #include "persistent/panels.cuh"
 #include "persistent/roles.cuh"
 #include "ptx/tma_block.cuh"
+#include "strips.h"
 
 namespace trigen::mma_tma_sm90 {
 
@@ -52,31 +53,41 @@ __device__ __forceinline__ int first_k(int block, int blocks) {
   return kPanel * (product_fill(C.shape) == Fill::kLower ? block : blocks - 1 - block);
 }
 
+// The first k block of row tile `row`.
+template <Kernel C>
+__device__ __forceinline__ int first_block(int row, int width, int blocks) {
+  return persistent::blocks_before_band(product_fill(C.shape), row * C.config.tile_m, C.config.tile_m, width,
+                                        blocks);
+}
+
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, TileScheduler scheduler,
-                                             const Panels& panels, int diag, int blocks,
-                                             const TensorMap& map_w, const TensorMap& map_in) {
+                                             const Panels& panels, const persistent::Extents<C>& z,
+                                             int blocks, const TensorMap& map_w, const TensorMap& map_in) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  strips::Place<C.shape.w> place{0};
+  if constexpr (C.shape.w != WeightForm::kDense) place = {strips::reach(C.shape.w, z.tokens, z.width)};
   RingPosition<G::kStages> at;
   for (int row, column; scheduler.next(row, column);) {
     int head, batch[G::kPanels], feature[G::kPanels];
     const int panel = panels.first<1, G::kPanels>(column, head, 0), first = row * C.config.tile_m;
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) panels.locate(panel + i, batch[i], feature[i]);
-    const int k_blocks = longest<C>(row, diag, blocks);
+    const int k_blocks = longest<C>(row, z.diag, blocks);
 #pragma unroll 1
-    for (int block = 0; block < k_blocks; ++block) {
+    for (int block = first_block<C>(row, z.width, blocks); block < k_blocks; ++block) {
       const int k = first_k<C>(block, blocks);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
       ptx::mbarrier_arrive_expect(full, G::kStageBytes);
 #pragma unroll
       for (int i = 0; i < G::kBoxesA; ++i) {
-        const int m = first + C.config.tile_m / G::kBoxesA * i;
-        ptx::tma_load_block(ring.a(at.stage) + i * (G::kBytesA / G::kBoxesA), map_w, full,
-                            kTransposed ? m : k, kTransposed ? k : m, 0, head);
+        const int m = first + C.config.tile_m / G::kBoxesA * i, s = kTransposed ? m : k,
+                  t = kTransposed ? k : m;
+        ptx::tma_load_block(ring.a(at.stage) + i * (G::kBytesA / G::kBoxesA), map_w, full, place.column(s, t),
+                            place.row(t), 0, head);
       }
 #pragma unroll
       for (int i = 0; i < G::kPanels; ++i)
@@ -96,22 +107,23 @@ class Multiply {
  public:
   __device__ __forceinline__ Multiply(const Ring<G>& ring, const Own& warp) : ring_(ring), warp_(warp) {}
 
-  // `diagonal`: the warp's first row + diag. `total`: k blocks of the tile's longest rows; `blocks`: of all rows.
-  __device__ __forceinline__ void tile(typename Own::Accumulator& sums, const KRange& range, int diagonal,
-                                       int total, int blocks) {
+  // `first`: the tile's first k block. `diagonal`: the warp's first row + diag. `total`: k blocks of the tile's longest
+  // rows; `blocks`: of all rows.
+  __device__ __forceinline__ void tile(typename Own::Accumulator& sums, int first, const KRange& range,
+                                       int diagonal, int total, int blocks) {
     sums.clear();
-    if (range.blocks > 0) {
+    if (range.blocks > first) {
       begin();
 #pragma unroll 1
-      for (int block = 0; block < range.unmasked_blocks; ++block)
+      for (int block = first; block < range.unmasked_blocks; ++block)
         turn<false>(sums, 0, block + 1 < range.blocks);
 #pragma unroll 1
-      for (int block = range.unmasked_blocks; block < range.blocks; ++block)
+      for (int block = schedule::max(first, range.unmasked_blocks); block < range.blocks; ++block)
         turn<true>(sums, diagonal - first_k<C>(block, blocks), block + 1 < range.blocks);
     }
     // The blocks of other rows. Each stage is waited for: barriers tell two phases apart and no more, and a row
     // tile of 256 has three such blocks.
-    for (int block = range.blocks; block < total; ++block) {
+    for (int block = schedule::max(first, range.blocks); block < total; ++block) {
       wait();
       if constexpr (C.config.tile_m > kPanel) __syncwarp();  // as persistent::stay_together
       ring_.release(at_.stage, static_cast<unsigned>(warp_.lane));
@@ -160,13 +172,14 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
                                                  const persistent::Extents<C>& z, int blocks) {
   using G = Geometry<C>;
   const Warp<C> warp(static_cast<int>(threadIdx.x / 32), static_cast<int>(threadIdx.x % 32));
-  const Sizes sizes{p.B, z.heads, z.tokens, z.features, 1, 0, z.diag};
+  const Sizes sizes{p.B, z.heads, z.tokens, z.features, 1, 0, z.diag, z.width};
   Multiply<C> multiply(ring, warp);
   typename Warp<C>::Accumulator sums;
   for (int row, column; scheduler.next(row, column);) {
     const int first = row * C.config.tile_m + warp.first_row;
     const KRange range(product_fill(C.shape), first & ~(kPanel - 1), z.diag, blocks);
-    multiply.tile(sums, range, first + z.diag, longest<C>(row, z.diag, blocks), blocks);
+    multiply.tile(sums, first_block<C>(row, z.width, blocks), range, first + z.diag,
+                  longest<C>(row, z.diag, blocks), blocks);
     int head, batch, feature;
     const int panel = panels.first<1, G::kPanels>(column, head, 0);
     panels.locate(panel + warp.first_column / kPanel, batch, feature);
@@ -189,7 +202,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
       [&](unsigned thread) {
         if (thread == 0) {
           ptx::wait_for_launches_before();
-          load_product<C>(ring, scheduler, panels, z.diag, blocks, map_w, map_in);
+          load_product<C>(ring, scheduler, panels, z, blocks, map_w, map_in);
         }
       },
       [&](unsigned) {

@@ -31,4 +31,14 @@ struct KRange {
   }
 };
 
+// Blocks of k before a band's first one, of all rows [first, first + rows) together, counted as KRange counts them.
+// `width`: of the band, or 0.
+TRIGEN_HOST_DEVICE constexpr int blocks_before_band(Fill fill, int first, int rows, int width,
+                                                    int all_blocks) {
+  if (width == 0) return 0;
+  if (fill == Fill::kLower) return schedule::max(first - width + 1, 0) >> 6;
+  const int last = first + rows - 1 + schedule::min(width - 1, (all_blocks << 6) - first);
+  return schedule::max(all_blocks - 1 - (last >> 6), 0);
+}
+
 }  // namespace trigen::persistent

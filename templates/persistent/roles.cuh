@@ -54,11 +54,15 @@ __device__ __forceinline__ void split_roles(const Load& load, const Multiply& mu
 template <Kernel C>
 struct Extents {
   int tokens, features, heads;
+  int width;  // of a band, or 0
   int diag;  // of the product, in terms of (row, k): lower keeps k <= row + diag, upper keeps k >= row + diag
   __device__ __forceinline__ explicit Extents(const Params& p)
       : tokens(C.shape.T ? C.shape.T : p.T),
         features(C.shape.D ? C.shape.D : p.D),
         heads(C.shape.H ? C.shape.H : p.H),
+        width(C.shape.w != WeightForm::kBand ? 0
+              : C.shape.T                    ? C.shape.width
+                                             : p.width),
         diag((C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag)) {}
 };
 

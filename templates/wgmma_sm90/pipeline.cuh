@@ -4,6 +4,7 @@
 #include "config.h"
 #include "pack_activations.h"
 #include "persistent/roles.cuh"
+#include "strips.h"
 #include "wgmma_sm90.h"
 
 namespace trigen::wgmma_sm90 {
@@ -65,6 +66,22 @@ struct Geometry : persistent::Geometry<ring_config(C.config), kWarpgroups<C.conf
                 "a slice for each of two blocks, 64 rows");
   static_assert(kConsumers >= kCluster, "each block of a cluster loads its share of W's row tile");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
+};
+
+// W in memory, as the product finds it.
+template <Kernel C>
+struct Weights : strips::Place<C.shape.w> {
+  int width, blocks;  // of a band, or 0; of k in all
+  __device__ __forceinline__ Weights(const persistent::Extents<C>& z, int blocks)
+      : strips::Place<C.shape.w>{C.shape.w == WeightForm::kDense
+                                     ? 0
+                                     : strips::reach(C.shape.w, z.tokens, z.width)},
+        width(z.width),
+        blocks(blocks) {}
+  // The first block of k of the row tile that begins at `first`.
+  __device__ __forceinline__ int begin(int first) const {
+    return persistent::blocks_before_band(product_fill(C.shape), first, C.config.tile_m, width, blocks);
+  }
 };
 
 // Barriers of the staging panels of a warpgroup, behind the ring's: the epilogue's operands have landed in

@@ -19,8 +19,8 @@ constexpr int kFirstBlocks = C.shape.T > 0 && C.shape.T <= 512 ? C.config.stages
 
 // The loading thread, ahead of griddepcontrol.wait: no value is read. `walk` is a copy.
 template <Kernel C, class Walk>
-__device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, int diag, int blocks,
-                                               unsigned rank, const TensorMap& map_w,
+__device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, const Weights<C>& weights,
+                                               int diag, int blocks, unsigned rank, const TensorMap& map_w,
                                                const TensorMap& map_in) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
@@ -29,6 +29,7 @@ __device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, 
   int head;
   const int panel = panels.first<G::kCluster, G::kBoxes>(work.column, head, rank);
   const int first = work.row * C.config.tile_m;
+  if constexpr (!slices(C.config)) work.begin = weights.begin(first);
   const int end = slices(C.config) ? work.end : longest_k_range<C>(first, diag, blocks).blocks;
 #pragma unroll 1
   for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks<C>, end); ++block) {
@@ -43,7 +44,8 @@ __device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, 
 #pragma unroll
       for (int i = 0; i < G::kConsumers / G::kCluster; ++i) {  // one part for each of the cluster's blocks
         const int m = first + 64 * (i + static_cast<int>(rank));
-        ptx::tma_prefetch_box(map_w, kTransposed ? m : k, kTransposed ? k : m, 0, head);
+        const int s = kTransposed ? m : k, t = kTransposed ? k : m;
+        ptx::tma_prefetch_box(map_w, weights.column(s, t), weights.row(t), 0, head);
       }
     }
   }

@@ -35,8 +35,9 @@ constexpr bool kSkips = skips_blocks(C.shape, C.config);
 // The loading thread.
 template <Kernel C, class Walk>
 __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk walk, const Panels& panels,
-                                             int diag, int blocks, unsigned rank, const TensorMap& map_w,
-                                             const TensorMap& map_in, const TensorMap* map_residual) {
+                                             const Weights<C>& weights, int diag, int blocks, unsigned rank,
+                                             const TensorMap& map_w, const TensorMap& map_in,
+                                             const TensorMap* map_residual) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
@@ -62,6 +63,7 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
         at.advance();
       }
     }
+    if constexpr (!slices(C.config)) work.begin = weights.begin(first);
     const int end = slices(C.config) ? work.end : longest_k_range<C>(first, diag, blocks).blocks;
     int k_blocks[G::kConsumers];
 #pragma unroll
@@ -88,14 +90,14 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
 #pragma unroll
         for (int i = 0; i < G::kConsumers; ++i) {
           if (unread(i)) continue;
-          const int m = first + 64 * i;
-          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_w, full, kTransposed ? m : k,
-                        kTransposed ? k : m, 0, head);
+          const int m = first + 64 * i, s = kTransposed ? m : k, t = kTransposed ? k : m;
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_w, full, weights.column(s, t), weights.row(t),
+                        0, head);
         }
       } else {
-        const int m = first + 64 * static_cast<int>(rank);
-        ptx::tma_load_multicast(ring.a(at.stage) + rank * kPanelBytes, map_w, full, 3, kTransposed ? m : k,
-                                kTransposed ? k : m, 0, head);
+        const int m = first + 64 * static_cast<int>(rank), s = kTransposed ? m : k, t = kTransposed ? k : m;
+        ptx::tma_load_multicast(ring.a(at.stage) + rank * kPanelBytes, map_w, full, 3, weights.column(s, t),
+                                weights.row(t), 0, head);
       }
 #pragma unroll
       for (int i = 0; i < G::kBoxes; ++i)
@@ -157,7 +159,8 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
     in_flight = at.stage;
     at.advance();
   }
-  const int masked = slices(C.config) ? schedule::max(begin, range.unmasked_blocks) : range.unmasked_blocks;
+  constexpr bool kBegins = slices(C.config) || C.shape.w == WeightForm::kBand;
+  const int masked = kBegins ? schedule::max(begin, range.unmasked_blocks) : range.unmasked_blocks;
   for (int block = masked; block < range.blocks; ++block) {
     const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
@@ -229,8 +232,9 @@ __device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 
 // One multiplying warpgroup.
 template <Kernel C, class Walk>
 __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Walk walk,
-                                                 const Panels& panels, int tokens, int diag, int blocks,
-                                                 unsigned rank, unsigned group, const TensorMap& map_out) {
+                                                 const Panels& panels, const Weights<C>& weights, int tokens,
+                                                 int diag, int blocks, unsigned rank, unsigned group,
+                                                 const TensorMap& map_out) {
   using G = Geometry<C>;
   constexpr Fill kFill = product_fill(C.shape);
   constexpr int kN = C.config.tile_n;
@@ -250,6 +254,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
 
   for (RowWorkTile work; next_work(walk, work);) {
     const int first = work.row * C.config.tile_m + 64 * static_cast<int>(group);
+    if constexpr (!slices(C.config)) work.begin = weights.begin(work.row * C.config.tile_m);
     const int total = longest_k_range<C>(work.row * C.config.tile_m, diag, blocks).blocks;
     KRange range(kFill, first, diag, blocks);
     const bool any = range.blocks > 0;
@@ -328,6 +333,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   const int blocks = (z.tokens + kPanel - 1) / kPanel;
   const Panels panels{schedule::ceil_div(z.features, G::kBoxFeatures),
                       column_units(C.config, p.B, z.features)};
+  const Weights<C> weights(z, blocks);
   const unsigned rank = persistent::rank_in_cluster<G>();
   const auto walk = walk_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units,
                                      z.diag, blocks);
@@ -347,9 +353,9 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   persistent::split_roles<G>(
       [&](unsigned thread) {
         if (thread == 0) {
-          prefetch_first<C>(walk, panels, z.diag, blocks, rank, map_w, map_in);
+          prefetch_first<C>(walk, panels, weights, z.diag, blocks, rank, map_w, map_in);
           ptx::wait_for_launches_before();
-          load_product<C>(ring, walk, panels, z.diag, blocks, rank, map_w, map_in, maps.residual);
+          load_product<C>(ring, walk, panels, weights, z.diag, blocks, rank, map_w, map_in, maps.residual);
         }
         if constexpr (exchanges(C.shape)) {  // one of the next warps for each multiplying warpgroup
           if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers) {
@@ -361,7 +367,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
       [&](unsigned group) {
         ptx::wait_for_launches_before();
         ptx::let_next_launch_start();
-        multiply_product<C>(p, ring, walk, panels, z.tokens, z.diag, blocks, rank, group, *maps.output);
+        multiply_product<C>(p, ring, walk, panels, weights, z.tokens, z.diag, blocks, rank, group,
+                            *maps.output);
       });
   if constexpr (slices(C.config)) ptx::cluster_sync();  // no block may leave while the other one sends to it
 }

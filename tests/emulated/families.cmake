@@ -3,7 +3,7 @@
 # keeps the kernels, so that a second run compiles none.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(target sm_70 sm_75 sm_80 sm_86 sm_89 sm_90a sm_100a sm_120)
-    set(problems ${CMAKE_CURRENT_SOURCE_DIR}/problems.txt,${CMAKE_CURRENT_SOURCE_DIR}/problems_gram.txt)
+    set(problems ${CMAKE_CURRENT_SOURCE_DIR}/problems.txt,${CMAKE_CURRENT_SOURCE_DIR}/problems_gram.txt,${CMAKE_CURRENT_SOURCE_DIR}/problems_forms.txt)
     if(NOT target MATCHES "sm_7")
       string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_sm80.txt)
     endif()
@@ -265,6 +265,16 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(grad_weight.turns turns
                   --limit 1e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x2,cluster=4,blocks=1)
   set_property(TEST emulated.grad_weight.turns APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=8)
+endif()
+
+# Strips of what stands for W: pairs of row tiles, pairs of blocks, small tiles; slices of a Toeplitz matrix alone.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 128x256:8:3:1 128x128:8:4:2 128x64:8:6:1 64x128:4:6:1 64x64:4:3:1)
+    name_parts(${run} tile warps stages cluster)
+    add_verify_test(strips.${tile}_${stages}_${cluster} strips
+                    --family wgmma_sm90 --limit 2e8
+                    --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1,weights=packed)
+  endforeach()
 endif()
 
 # mma_tma_sm90's tiles, on a device with few multiprocessors: blocks with several tiles.

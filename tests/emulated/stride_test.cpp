@@ -29,6 +29,10 @@ const Kernel kKernels[] = {
     {"mma_sm80", "grad_input,dtype=bf16,B=2,H=2,T=72,D=40,K=4,wdtype=f32"},
     {"mma_sm80", "grad_weight,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=bias+zero_outside"},
     {"mma_sm80", "gram,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=residual+mirror"},
+    {"simt", "forward,dtype=bf16,B=2,H=2,T=72,D=24,w=toeplitz"},
+    {"simt", "grad_weight,dtype=f32,B=2,H=2,T=72,D=24,w=band,width=20"},
+    {"mma_sm80", "grad_input,dtype=bf16,B=2,H=2,T=136,D=72,w=band,width=40"},
+    {"mma_sm80", "grad_weight,dtype=bf16,B=2,H=2,T=136,D=72,w=toeplitz"},
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,rows=3,epilogue=bias+gelu+pre+gate+residual"},
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,layout=bdt"},
     {"grad_epilogue", "grad_epilogue,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=gelu+gate"},
@@ -81,10 +85,11 @@ FarTensor spread(const Problem& p, const Tensor& t, Axis far) {
   const bool weights = of_weights(t), vectors = t.axes == Axes::kVectors;
   const int64_t batches = weights ? 1 : p.B,
                 rows = vectors                    ? int64_t{scan::kVectors}
-                       : weights                  ? p.T
+                       : weights                  ? weight_rows(p).count
                        : p.layout == Layout::kBTD ? t.tokens
                                                   : p.D,
-                inner = weights                    ? p.T * p.K
+                inner = vectors                    ? p.T
+                        : weights                  ? weight_rows(p).elements
                         : p.layout == Layout::kBTD ? p.D
                                                    : t.tokens;
   FarTensor out;

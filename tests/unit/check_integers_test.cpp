@@ -22,9 +22,7 @@ struct Made {
   explicit Made(const std::string& text)
       : problem(llvm::cantFail(parse_problem(text))), list(tensors_of(problem, 1)), integers(problem, list) {}
   Role role() const { return list.output().role; }
-  int64_t columns() const {
-    return makes_weights(problem.op) ? problem.T * problem.K : problem.B * problem.D;
-  }
+  int64_t columns() const { return output_columns(problem); }
   int64_t index(const Tensor& t, int64_t h, int64_t row, int64_t column) const {
     const Problem& p = problem;
     return t.role == Role::kW ? weight_index(p, t, h, row, column / p.K, column % p.K)
@@ -94,6 +92,10 @@ std::vector<std::string> kinds() {
     list.push_back("grad_weight" + tail + "bf16,wdtype=f32,epilogue=bias+accumulate");
     list.push_back("grad_weight" + tail + "f32,math=tf32,epilogue=bias");
     if (tail.find(",K=1,") == std::string::npos) continue;
+    for (const char* op : {"forward", "grad_input", "grad_weight"})
+      for (const char* form : {"w=toeplitz", "w=band,width=1", "w=band,width=3"})
+        for (const char* kind : {"f32", "bf16,layout=bdt", "f32,math=tf32"})
+          if (tail.find("T=1,") == std::string::npos) list.push_back(op + tail + kind + "," + form);
     for (const char* kind :
          {"f32", "bf16,layout=bdt,epilogue=residual", "f16,wdtype=f32,epilogue=residual", "f16,fill=upper",
           "f32,math=tf32,epilogue=residual", "f32,math=f16x3,fill=upper,epilogue=residual"})
@@ -145,8 +147,13 @@ TEST(Integers, SumsAreThoseOfTheProducts) {
           const auto [first, last] = tokens_of_row(p, row);
           double sum = 0;
           const bool weight = makes_weights(p.op);
-          for (int64_t k = weight ? 0 : first * p.K; k < (weight ? p.B * p.D : last * p.K); ++k)
-            sum += m.integers.product(run, p.H - 1, row, column, k);
+          if (weight && p.w == WeightForm::kToeplitz) {  // all elements of a diagonal
+            for (int64_t s = 0; s < p.T - row; ++s)
+              for (int64_t k = 0; k < p.B * p.D; ++k) sum += m.integers.product(run, p.H - 1, row + s, s, k);
+          } else {
+            for (int64_t k = weight ? 0 : first * p.K; k < (weight ? p.B * p.D : last * p.K); ++k)
+              sum += m.integers.product(run, p.H - 1, row, column, k);
+          }
           ASSERT_DOUBLE_EQ(m.integers.sum(run, p.H - 1, row, column), sum)
               << text << " " << row << " " << column;
         }

@@ -26,7 +26,8 @@ struct Written {
         if (role == Role::kBias) own.push_back(h * p.T + t);
         if (role == Role::kW)
           for (int64_t s = 0; s < p.T; ++s)
-            for (int64_t j = 0; j < p.K && in_triangle(p, t, s); ++j)
+            for (int64_t j = 0; j < p.K && in_triangle(p, t, s) && (s == 0 || p.w != WeightForm::kToeplitz);
+                 ++j)
               own.push_back(weight_index(p, *tensor, h, t, s, j));
         if (role == Role::kY || role == Role::kX)
           for (int64_t b = 0; b < p.B; ++b)
@@ -47,6 +48,9 @@ constexpr const char* kOutputs[][2] = {
     {"grad_weight,dtype=bf16,B=1,H=2,T=5,D=3,K=2,pad=0", "w"},
     {"grad_weight,dtype=f16,B=1,T=6,D=3,fill=upper,diag=-1,walign=2", "w"},
     {"grad_weight,dtype=bf16,B=1,H=2,T=5,D=3,epilogue=bias", "bias"},
+    {"grad_weight,dtype=bf16,B=1,H=2,T=5,D=3,w=toeplitz", "w"},
+    {"grad_weight,dtype=f16,B=1,H=2,T=6,D=3,w=band,width=3", "w"},
+    {"grad_weight,dtype=f16,B=1,T=6,D=3,w=band,width=6,walign=2", "w"},
     {"gram,dtype=bf16,B=1,H=2,T=5,D=3", "w"},
     {"gram,dtype=f16,B=1,T=6,D=3,wdtype=f32,fill=upper,epilogue=residual", "w"},
 };

@@ -40,8 +40,15 @@ struct Case {
     if (d < 0 || d >= problem.D) return 0;
     return at(role, activation_index(problem, *list.find(role), b, h, t, d));
   }
+  // By the definitions of docs/weights.md; outside a band 0.
   double weight(int64_t h, int64_t t, int64_t s, int64_t j) const {
-    const double w = at(Role::kW, weight_index(problem, *list.find(Role::kW), h, t, s, j));
+    const Problem& p = problem;
+    const Tensor& tensor = *list.find(Role::kW);
+    if (p.w == WeightForm::kBand && t - s >= p.width) return 0;
+    const double w =
+        at(Role::kW, p.w == WeightForm::kToeplitz ? h * tensor.head + (t - s)
+                     : p.w == WeightForm::kBand   ? h * tensor.head + t * tensor.row + (s - t + p.width - 1)
+                                                  : h * tensor.head + t * tensor.row + s * p.K + j);
     return round_to(problem.dtype, static_cast<float>(w));
   }
 };
@@ -130,6 +137,13 @@ double define(const Case& c, Role role, int64_t h, int64_t row, int64_t column) 
     }
     const int64_t s = column / p.K;
     const int64_t j = column % p.K;
+    if (p.w == WeightForm::kToeplitz) {  // of the distance `row`
+      for (int64_t b = 0; b < p.B; ++b)
+        for (int64_t t = row; t < p.T; ++t)
+          for (int64_t d = 0; d < p.D; ++d)
+            sum += c.activation(Role::kY, b, h, t, d) * c.activation(Role::kX, b, h, t - row, d);
+      return sum + (p.epilogue.accumulate ? c.at(Role::kW, h * c.list.output().head + row) : 0);
+    }
     for (int64_t b = 0; b < p.B; ++b)
       for (int64_t d = 0; d < p.D; ++d)
         sum += c.activation(Role::kY, b, h, row, d) * c.activation(Role::kX, b, h, s, d + j - p.pad);
@@ -178,11 +192,14 @@ HostBuffers right_outputs(const Case& c) {
             continue;
           }
           const int64_t at = weight_index(p, t, h, row, column / p.K, column % p.K);
+          if (p.w == WeightForm::kBand && p.epilogue.zero_outside && column == 0)
+            for (int64_t i = 0; i < p.width - 1 - row; ++i)  // left of token 0
+              store_element(t.dtype, data, h * t.head + row * t.row + i, 0);
           if (in_triangle(p, row, column / p.K)) {
             const auto value = static_cast<float>(define(c, t.role, h, row, column));
             store_element(t.dtype, data, at, value);
             if (p.epilogue.mirror) store_element(t.dtype, data, weight_index(p, t, h, column, row, 0), value);
-          } else if (p.epilogue.zero_outside) {
+          } else if (p.epilogue.zero_outside && p.w == WeightForm::kDense) {
             store_element(t.dtype, data, at, 0);
           }
         }
@@ -220,6 +237,17 @@ std::vector<std::string> variants() {
       }
     }
   }
+  for (const char* op : {"forward", "grad_input", "grad_weight"})
+    for (const char* form : {"w=toeplitz", "w=band,width=1", "w=band,width=4", "w=band,width=9"}) {
+      const std::string base = std::string(op) + ",B=2,H=2,T=9,D=12," + form;
+      list.push_back(base + ",dtype=f32");
+      list.push_back(base + ",dtype=bf16,layout=bdt,wdtype=f32");
+      if (std::string(op) == "forward")
+        list.push_back(base + ",dtype=f16,epilogue=bias+gelu+pre+gate+residual");
+      if (std::string(op) != "grad_weight") continue;
+      list.push_back(base + ",dtype=bf16,wdtype=f32,epilogue=bias+accumulate");
+      list.push_back(base + ",dtype=f16,epilogue=bias+zero_outside");
+    }
   for (const char* rest :
        {"dtype=bf16,B=2,H=2,T=9,D=12,epilogue=gelu+gate", "dtype=f16,B=3,T=7,D=5,layout=bdt,epilogue=silu",
         "dtype=f32,B=1,T=30,D=8,epilogue=gate"})

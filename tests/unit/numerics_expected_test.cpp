@@ -30,7 +30,7 @@ HostBuffers buffers_of(const TensorList& list, const PeriodicInputs& inputs) {
 TEST(NumericsExpected, IsTheReferencesNumber) {
   RandomProblem random(31);
   int64_t compared = 0, ops[std::size(kOpNames)] = {};
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 90; ++i) {
     const Problem p = random.next_small();
     SCOPED_TRACE(to_string(p));
     const TensorList list = tensors_of(p);

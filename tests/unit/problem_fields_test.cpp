@@ -109,8 +109,8 @@ TEST(ProblemFields, OpsThatDoNotTakeOneRefuseItByName) {
     }
   }
   EXPECT_THAT(refused,
-              testing::UnorderedElementsAre("K", "pad", "diag", "rows", "bias", "activation", "pre", "gate",
-                                            "residual", "accumulate", "zero_outside", "mirror"));
+              testing::UnorderedElementsAre("K", "pad", "diag", "width", "rows", "bias", "activation", "pre",
+                                            "gate", "residual", "accumulate", "zero_outside", "mirror"));
 }
 
 TEST(ProblemFields, EveryEnumerationIsCheckedByName) {
@@ -150,6 +150,9 @@ TEST(ProblemFields, EnumeratorsOfTheHeaderHaveTheSameValues) {
                                              {"TRIGEN_BDT", TRIGEN_BDT},
                                              {"TRIGEN_LOWER", TRIGEN_LOWER},
                                              {"TRIGEN_UPPER", TRIGEN_UPPER},
+                                             {"TRIGEN_W_DENSE", TRIGEN_W_DENSE},
+                                             {"TRIGEN_W_TOEPLITZ", TRIGEN_W_TOEPLITZ},
+                                             {"TRIGEN_W_BAND", TRIGEN_W_BAND},
                                              {"TRIGEN_ACT_NONE", TRIGEN_ACT_NONE},
                                              {"TRIGEN_ACT_GELU", TRIGEN_ACT_GELU},
                                              {"TRIGEN_ACT_SILU", TRIGEN_ACT_SILU}};

@@ -39,6 +39,10 @@ TEST(ProblemText, PrintsTheDocumentedForm) {
             "gram,dtype=bf16,B=1,H=4,T=512,D=1024,K=1,pad=0,epilogue=residual+mirror");
   EXPECT_EQ(to_string(parsed("gram,dtype=f16,B=2,T=65,D=40,layout=bdt,fill=upper,wdtype=f32,walign=4")),
             "gram,dtype=f16,B=2,H=1,T=65,D=40,K=1,pad=0,layout=bdt,fill=upper,wdtype=f32");
+  EXPECT_EQ(to_string(parsed("forward,dtype=bf16,B=4,T=8192,D=1024,width=256,w=band")),
+            "forward,dtype=bf16,B=4,H=1,T=8192,D=1024,K=1,pad=0,w=band,width=256");
+  EXPECT_EQ(to_string(parsed("grad_weight,dtype=bf16,B=4,T=8192,D=1024,w=toeplitz,wdtype=f32")),
+            "grad_weight,dtype=bf16,B=4,H=1,T=8192,D=1024,K=1,pad=0,w=toeplitz,wdtype=f32");
   EXPECT_EQ(short_text(parsed("gram,dtype=bf16,B=1,H=4,T=512,D=1024,K=1,pad=0,epilogue=residual+mirror")),
             "gram,dtype=bf16,B=1,H=4,T=512,D=1024,epilogue=residual+mirror");
 }
@@ -68,6 +72,9 @@ TEST(ProblemText, AlignmentDefaultsToThatOfContiguousTensors) {
   EXPECT_EQ(alignments("forward,dtype=f16,B=1,T=257,D=512,wdtype=f32"), Alignments(16, 4));
   EXPECT_EQ(alignments("forward,dtype=f16,B=1,T=257,D=512,K=8"), Alignments(16, 16));
   EXPECT_EQ(alignments("forward,dtype=f32,B=1,T=6,D=7"), Alignments(4, 8));
+  EXPECT_EQ(alignments("forward,dtype=f16,B=1,T=257,D=512,w=band,width=64"), Alignments(16, 16));
+  EXPECT_EQ(alignments("forward,dtype=f16,B=1,T=512,D=512,w=band,width=65"), Alignments(16, 2));
+  EXPECT_EQ(alignments("forward,dtype=f16,B=1,T=260,D=512,w=toeplitz"), Alignments(16, 8));
 }
 
 TEST(ProblemText, RoundTripsRandomProblems) {
@@ -137,12 +144,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"forward,dtyp=f16,B=1,T=8,D=8",
                 "unknown key 'dtyp' at column 9; allowed are dtype, B, H, T, D, K, pad, rows, layout, fill, "
                 "diag, "
-                "wdtype, math, "
+                "w, width, wdtype, math, "
                 "align, walign or epilogue; did you mean 'dtype'?"},
         BadText{
             "forward,dtype=f16,b=1,T=8,D=8",
             "unknown key 'b' at column 19; allowed are dtype, B, H, T, D, K, pad, rows, layout, fill, diag, "
-            "wdtype, math, "
+            "w, width, wdtype, math, "
             "align, walign or epilogue; did you mean 'B'?"},
         BadText{"forward,dtype=fp16,B=1,T=8,D=8",
                 "dtype='fp16' is unknown; allowed are f16, bf16 or f32; did you mean 'f16'? (column 9)"},
@@ -228,6 +235,33 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"grad_weight,dtype=f16,B=1,T=8,D=8,epilogue=mirror",
                 "epilogue mirror with grad_weight; allowed are bias, accumulate and zero_outside; compute "
                 "the rest outside"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,w=toepliz",
+                "w='toepliz' is unknown; allowed are dense, toeplitz or band; did you mean 'toeplitz'? "
+                "(column 31)"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,w=band",
+                "the problem has no width; dtype, B, T, D and width have no default: "
+                "forward,dtype=bf16,B=32,T=512,D=1024"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,w=band,width=9",
+                "width=9 with w=band; allowed are 1 to T=8; give the tokens of a row of the band, its "
+                "diagonal included"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,w=band,width=0",
+                "width=0 with w=band; allowed are 1 to T=8; give the tokens of a row of the band, its "
+                "diagonal included"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,w=toeplitz,width=4",
+                "width=4 with w=toeplitz; only a band has one; add w=band or leave width out"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,width=4",
+                "width=4 with w=dense; only a band has one; add w=band or leave width out"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,K=3,w=toeplitz",
+                "K=3 taps with w=toeplitz; allowed is K=1; use w=dense for the others"},
+        BadText{"grad_input,dtype=f16,B=1,T=8,D=8,diag=1,w=band,width=4",
+                "diag=1 with w=band; allowed is diag=0; use w=dense for the others"},
+        BadText{"grad_weight,dtype=f16,B=1,T=8,D=8,fill=upper,w=band,width=4",
+                "fill=upper with w=band; allowed is fill=lower; use w=dense for the others"},
+        BadText{"decode,dtype=f16,B=1,T=8,D=8,w=toeplitz",
+                "w=toeplitz with decode; only forward, grad_input and grad_weight take numbers that stand "
+                "for W; leave w out"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,w=band,width=4",
+                "width=4 with gram; only a W of forward and its gradients may be a band; leave width out"},
         BadText{"gram,dtype=f16,B=1,T=0,D=8", "T=0; allowed are 1 to 2147418112; give the number of tokens"},
         BadText{"gram,dtype=f16,B=1,T=8,D=0",
                 "D=0; allowed are 1 to 2147418112; give the features of one head"},
@@ -298,6 +332,7 @@ double count_products(const Problem& p) {
   for (int64_t t = 0; t < p.T; ++t)
     for (int64_t s = 0; s < p.T; ++s) {
       if (p.fill == Fill::kLower ? s > t + p.diag : s < t + p.diag) continue;
+      if (p.w == WeightForm::kBand && t - s >= p.width) continue;
       for (int64_t d = 0; d < p.D; ++d)
         for (int64_t j = 0; j < p.K; ++j) count += d + j - p.pad >= 0 && d + j - p.pad < p.D;
     }
@@ -311,6 +346,8 @@ TEST(ProblemWork, CountsTheTriangleExactly) {
     if (!is_whole_product(p.op)) p.op = Op::kForward, p.rows = 1;
     p.T = 1 + random.pick(12), p.D = 1 + random.pick(9), p.K = 1 + random.pick(14), p.pad = random.pick(p.K);
     p.diag = random.pick(2 * p.T - 1) - (p.T - 1);
+    if (p.w != WeightForm::kDense) p.K = 1, p.pad = p.diag = 0;
+    if (p.w == WeightForm::kBand) p.width = 1 + random.pick(p.T);
     EXPECT_EQ(count_work(p).triangle_flop, 2 * count_products(p)) << to_string(p);
     EXPECT_EQ(count_work(p).dense_flop, 2.0 * p.B * p.H * p.T * p.T * p.D * p.K) << to_string(p);
   }
@@ -327,6 +364,17 @@ TEST(ProblemWork, CountsBytesOnce) {
   EXPECT_EQ(
       count_work(parsed("grad_weight,dtype=f16,wdtype=f32,B=2,H=3,T=8,D=16,epilogue=accumulate")).min_bytes,
       2 * 1536 + 2 * 36 * 3 * 4);
+  // A Toeplitz matrix, a band of 8 + 7 + 6 numbers, and all of its rows where those outside are zeroed.
+  EXPECT_EQ(count_work(parsed("forward,dtype=f16,B=2,H=3,T=8,D=16,w=toeplitz")).min_bytes,
+            2 * 1536 + 8 * 3 * 2);
+  EXPECT_EQ(count_work(parsed("forward,dtype=f16,B=2,H=3,T=8,D=16,w=band,width=3")).min_bytes,
+            2 * 1536 + 21 * 3 * 2);
+  EXPECT_EQ(count_work(parsed("grad_weight,dtype=f16,B=2,H=3,T=8,D=16,w=band,width=3,epilogue=zero_outside"))
+                .min_bytes,
+            2 * 1536 + 24 * 3 * 2);
+  EXPECT_EQ(
+      count_work(parsed("grad_weight,dtype=f16,B=2,H=3,T=8,D=16,w=toeplitz,epilogue=accumulate")).min_bytes,
+      2 * 1536 + 2 * 24 * 2);
   // dy, pre and dz; then gate and grad_gate, too.
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gelu")).min_bytes, 3 * 1536);
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gelu")).min_written, 1536);

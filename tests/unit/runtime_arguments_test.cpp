@@ -68,6 +68,25 @@ TEST(BindArguments, ZeroStridesAreContiguous) {
   EXPECT_EQ(params.y.batch, 2 * 32 * 64);
 }
 
+TEST(BindArguments, NumbersThatStandForW) {
+  Params params;
+  ASSERT_EQ(bind("forward,dtype=bf16,B=4,H=2,T=64,D=32,w=toeplitz", plain(), 0, &params), "");
+  EXPECT_EQ(params.w_head, 64);
+  EXPECT_EQ(params.width, 0);
+  constexpr const char* kBand = "grad_weight,dtype=bf16,B=4,H=2,T=64,D=32,w=band,width=24";
+  ASSERT_EQ(bind(kBand, plain(), 0, &params), "");
+  EXPECT_EQ(params.w_row, 24);
+  EXPECT_EQ(params.w_head, 64 * 24);
+  EXPECT_EQ(params.width, 24);
+  trigen_args args = plain();
+  args.w_row = 16;
+  EXPECT_EQ(bind(kBand, args),
+            "w_row is 16, a row of w (dW) has width=24 elements; pass at least that, or 0 for contiguous");
+  args.w_row = 28;
+  EXPECT_THAT(bind(kBand, args), AllOf(HasSubstr("w (dW)'s w_row stride is 28 elements (56 bytes)"),
+                                       HasSubstr("make the plan with a smaller walign")));
+}
+
 TEST(BindArguments, GivenStridesAreKeptAndTheRestFollowsThem) {
   trigen_args args = plain();
   args.x.row = 128;

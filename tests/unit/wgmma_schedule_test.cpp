@@ -48,6 +48,30 @@ TEST(KRange, CountsTheBlocksThatHaveAWeight) {
         }
 }
 
+// Of a row tile the blocks before the first one that has a weight; rows behind the last token have none.
+TEST(KRange, CountsTheBlocksBeforeABand) {
+  for (Fill fill : {Fill::kLower, Fill::kUpper})
+    for (int tokens : {1, 64, 65, 200, 577})
+      for (int width : {1, 2, 63, 64, 65, 66, 128, 129, 400})
+        for (int rows : {64, 128, 256})
+          for (int first = 0; first < tokens && width <= tokens; first += rows) {
+            const int blocks = schedule::ceil_div(tokens, 64);
+            int before = 0;
+            for (int i = 0; i < blocks; ++i) {
+              const int k = 64 * (fill == Fill::kLower ? i : blocks - 1 - i);
+              bool any = false;
+              for (int row = first; row < first + rows; ++row)
+                any |= fill == Fill::kLower ? k <= row && row < k + 63 + width
+                                            : k + 63 >= row && k < row + width;
+              if (any) break;
+              ++before;
+            }
+            EXPECT_EQ(blocks_before_band(fill, first, rows, width, blocks), before)
+                << tokens << " tokens, width " << width << ", rows " << first << " to " << first + rows;
+            EXPECT_EQ(blocks_before_band(fill, first, rows, 0, blocks), 0);
+          }
+}
+
 // A block's stages one after the other, as skips_blocks takes them: is a stage skipped, and would whoever skipped
 // it know that its block has landed before the next wait there?
 struct WalkedStage {

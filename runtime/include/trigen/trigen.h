@@ -97,6 +97,18 @@ typedef enum trigen_math {
 /* btd: x[B,T,H*D]; bdt: x[B,H*D,T]. */
 typedef enum trigen_layout { TRIGEN_BTD = 0, TRIGEN_BDT = 1 } trigen_layout;
 typedef enum trigen_fill { TRIGEN_LOWER = 0, TRIGEN_UPPER = 1 } trigen_fill;
+/* What w's numbers are.
+ *   dense     W[h,t,s,j] itself
+ *   toeplitz  w[H,T] with W[h,t,s] = w[h][t - s]; dW is w[h][i] = sum over t of dW[h,t,t-i]
+ *   band      w[H,T,width] with W[h,t,s] = w[h][t][s - t + width - 1] where t - s < width, else 0; dW lies as W does.
+ *             Elements of the first rows that stand for tokens before token 0 are never read. grad_weight leaves
+ *             them as they are, or writes zeros there with zero_outside
+ * The last two are of forward, grad_input and grad_weight with K=1, diag=0 and the lower fill. */
+typedef enum trigen_weight_form {
+  TRIGEN_W_DENSE = 0,
+  TRIGEN_W_TOEPLITZ = 1,
+  TRIGEN_W_BAND = 2
+} trigen_weight_form;
 typedef enum trigen_activation {
   TRIGEN_ACT_NONE = 0,
   TRIGEN_ACT_GELU = 1,
@@ -136,10 +148,12 @@ typedef struct trigen_problem {
   int math;           /* trigen_math */
   int layout;         /* trigen_layout */
   int fill;           /* trigen_fill */
+  int w;              /* trigen_weight_form, what the tensor w is */
   int64_t B, H, T, D, K; /* batch, heads, tokens, features of a head, taps */
   int64_t pad;           /* left padding of the taps: 0 to K-1, or TRIGEN_PAD_SAME */
   int64_t rows;          /* decode: the most rows of one run, 1 to 64 and to T. 1, or 0 for 1, elsewhere */
   int64_t diag;          /* diagonal offset of the fill */
+  int64_t width;         /* band: tokens of a row, 1 to T. 0 elsewhere */
   /* Bytes that every pointer is a multiple of, and every stride too: 16, 8, 4 or 2. 0: as contiguous tensors
    * have it whose pointers are multiples of 16. */
   int64_t align;  /* x, y and what has their shape */
@@ -155,8 +169,8 @@ typedef struct trigen_problem {
 } trigen_problem;
 
 /* Defaults for everything else, those of the text form: H=1, K=1, pad=TRIGEN_PAD_SAME, one row, btd, lower,
- * diag=0, wdtype=dtype, math of the dtype (f32: simt), contiguous alignment, no epilogue. A K that is changed
- * afterwards so gives the problem that the text with that K gives. */
+ * diag=0, a dense w, wdtype=dtype, math of the dtype (f32: simt), contiguous alignment, no epilogue. A K that is
+ * changed afterwards so gives the problem that the text with that K gives. */
 TRIGEN_API trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_dtype dtype,
                                              int64_t B, int64_t T, int64_t D) TRIGEN_NOEXCEPT;
 /* From text: "forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu". Errors name the token and what is
@@ -168,7 +182,7 @@ TRIGEN_API trigen_status trigen_problem_format(const trigen_problem* problem, ch
                                                size_t* needed) TRIGEN_NOEXCEPT;
 
 /* trigen_problem and the text form, described for other languages, which compare their own view with it: JSON
- * {"struct_size":144,"fields":[{"name":"op","bytes":4,"offset":8,"place":"first","values":["forward",...]},...]},
+ * {"struct_size":160,"fields":[{"name":"op","bytes":4,"offset":8,"place":"first","values":["forward",...]},...]},
  * the fields in the order of the text form; place is "first", "key" or "part" (of epilogue=). Never NULL;
  * valid while the library is loaded. */
 TRIGEN_API const char* trigen_problem_fields(void) TRIGEN_NOEXCEPT;
@@ -301,8 +315,11 @@ typedef struct trigen_tensor {
 typedef struct trigen_args {
   size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;
-  void* w;               /* W[h,t,s,j]: strides w_head, w_row, K, 1; of scan w[h,i,t]: w_head, w_row, 1 */
-  int64_t w_head, w_row; /* in elements; 0 = contiguous: T * w_row and T * K; scan: 4 * w_row and T */
+  /* w: W[h,t,s,j], strides w_head, w_row, K, 1; of scan w[h,i,t]: w_head, w_row, 1; of a Toeplitz matrix
+   * w[h,t-s]: w_head, 1; of a band w[h,t,s-t+width-1]: w_head, w_row, 1. Strides in elements; 0 = contiguous:
+   * T * w_row and T * K; scan: 4 * w_row and T; toeplitz: w_row and T; band: T * w_row and width */
+  void* w;
+  int64_t w_head, w_row;
   void* bias;            /* bias[h,t], contiguous */
   void* workspace;       /* trigen_plan_workspace_size bytes; NULL when that is 0 */
   size_t workspace_size; /* bytes */
