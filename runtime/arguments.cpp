@@ -411,11 +411,11 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   params.K = static_cast<int>(problem.K);
   params.pad = static_cast<int>(problem.pad);
   params.diag = static_cast<int>(problem.diag);
-  params.width = static_cast<int>(problem.width);
   params.first_row = static_cast<int>(args.first_row);
   params.rows = static_cast<int>(args.rows);
   if (op_row(problem.op).takes(kFactorsField)) params.alpha = args.alpha, params.beta = args.beta;
   params.gamma = args.gamma;
+  if (problem.w == WeightForm::kBand) params.width = static_cast<int>(problem.width);
   return llvm::Error::success();
 }
 

@@ -82,12 +82,9 @@ struct WeightOperand {
   Sizes z;
 
   __device__ __forceinline__ WeightOperand(const Params& p, const Sizes& z, int head, Range)
-      : base(static_cast<const Storage<kDType>*>(p.w) + head * p.w_head),
-        row(kDense<C>  ? p.w_row
-            : kBand<C> ? p.w_row - 1
-                       : 1),
-        z(z) {
-    if constexpr (kBand<C>) base += z.width - 1;
+      : base(static_cast<const Storage<kDType>*>(p.w) + head * p.w_head), row(p.w_row), z(z) {
+    if constexpr (kBand<C>) base += z.width - 1, row -= 1;
+    if constexpr (C.shape.w == WeightForm::kToeplitz) row = 1;
   }
 
   // Tiles that divide the tokens: no row needs a check.

@@ -20,14 +20,14 @@ struct Params {
   Activations gate;  // forward with Shape::gate: read
   Activations
       residual;  // forward, grad_input with Shape::residual: read; gram: C, head and row are its strides
-  void*
-      w;  // forward, grad_input: W[h,t,s,j] (read); grad_weight: dW (written). j has stride 1, s stride K. Or the
-          // numbers that stand for it (WeightForm), the innermost axis with stride 1
-  long long w_head;                     // stride of h in elements
-  long long w_row;                      // stride of t in elements, >= T*K; band: >= width
-  void* bias;                           // forward: bias[h,t] (read); grad_weight: grad_bias (written)
-  void* workspace;                      // split_k partial sums, f32, or packed weights; 16-byte aligned
-  int B, H, T, D, K, pad, diag, width;  // every size, also those that are compiled in
+  // forward, grad_input: W[h,t,s,j] (read); grad_weight: dW (written). j has stride 1, s stride K. Or the numbers that
+  // stand for it (WeightForm), whose innermost axis has stride 1.
+  void* w;
+  long long w_head;              // stride of h in elements
+  long long w_row;               // stride of t in elements, >= T*K; of a band >= width
+  void* bias;                    // forward: bias[h,t] (read); grad_weight: grad_bias (written)
+  void* workspace;               // split_k partial sums, f32, or packed weights; 16-byte aligned
+  int B, H, T, D, K, pad, diag;  // every size, also those that are compiled in
   // Numbers of a run, 0 for the other ops. decode: the rows t in [first_row, first_row + rows) are made; y, pre,
   // gate and residual hold these rows only: their row 0 is t = first_row. gram: D = alpha A B^T + beta C + gamma I.
   union {
@@ -38,7 +38,10 @@ struct Params {
     int rows;
     float beta;
   };
-  float gamma;
+  union {
+    float gamma;
+    int width;  // of a band, compiled in or not; 0 elsewhere
+  };
 };
 
 }  // namespace trigen

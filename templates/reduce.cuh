@@ -9,12 +9,13 @@
 namespace trigen {
 
 template <Kernel C>
-__device__ __forceinline__ void reduce_bias(const Params& p, const Sizes& z, int head, int t) {
+__device__ __forceinline__ void reduce_bias(const Params& p, const float* parts, const Sizes& z, int head,
+                                            int t) {
   constexpr Config c = C.config;
-  const float* const parts = static_cast<const float*>(p.workspace) + schedule::workspace_bias(C.shape, c, z);
   float sum = 0.0f;
   for (int split = 0; split < c.split_k; ++split)
-    sum += parts[(static_cast<long long>(split) * z.H + head) * z.T + t];
+    sum += parts[schedule::workspace_bias(C.shape, c, z) +
+                 (static_cast<long long>(split) * z.H + head) * z.T + t];
   store_bias<C>(p, z, head, t, sum);
 }
 
@@ -50,7 +51,7 @@ __device__ __forceinline__ void reduce_diagonals(const Params& p) {
   for (int i = 1; i < kLanes; ++i) sum += sums[i][place];
   auto* const to = static_cast<Storage<kW>*>(p.w) + (head * p.w_head + distance);
   *to = from_float<kW>(sum + (C.shape.accumulate ? to_float<kW>(*to) : 0.0f));
-  if constexpr (C.shape.bias && c.split_k > 1) reduce_bias<C>(p, z, head, distance);
+  if constexpr (C.shape.bias && c.split_k > 1) reduce_bias<C>(p, parts, z, head, distance);
 }
 
 template <Kernel C>
@@ -89,7 +90,7 @@ __device__ __forceinline__ void reduce_rows(const Params& p) {
     }
   }
   if constexpr (C.shape.bias) {
-    if (threadIdx.x == 0) reduce_bias<C>(p, z, head, t);
+    if (threadIdx.x == 0) reduce_bias<C>(p, parts, z, head, t);
   }
 }
 

@@ -38,16 +38,20 @@ TRIGEN_HOST_DEVICE constexpr Range weight_row(Fill fill, long long diag, int t, 
   return fill == Fill::kLower ? Range{0, static_cast<int>(clamp(t + diag + 1, 0, T))}
                               : Range{static_cast<int>(clamp(t + diag, 0, T)), T};
 }
-// Of a W that may be a band, which begins width - 1 tokens left of the diagonal.
-TRIGEN_HOST_DEVICE constexpr Range weight_row(Fill fill, const Sizes& z, int t) {
-  const Range r = weight_row(fill, z.diag, t, z.T);
-  return z.width > 0 ? Range{max(r.begin, t - z.width + 1), r.end} : r;
+// The same triangle seen from the rows m of the product: for grad_input (m = s) it is the transposed one.
+TRIGEN_HOST_DEVICE constexpr Range product_row(Op op, Fill fill, long long diag, int m, int T) {
+  if (op != Op::kGradInput) return weight_row(fill, diag, m, T);
+  return weight_row(fill == Fill::kLower ? Fill::kUpper : Fill::kLower, -diag, m, T);
 }
-// The same seen from the rows m of the product: for grad_input (m = s) it is the transposed one.
+// Both of a W that may be a band, which begins width - 1 tokens left of the diagonal.
 TRIGEN_HOST_DEVICE constexpr Range product_row(Op op, Fill fill, const Sizes& z, int m) {
-  if (op != Op::kGradInput) return weight_row(fill, z, m);
-  const Range r = weight_row(fill == Fill::kLower ? Fill::kUpper : Fill::kLower, -z.diag, m, z.T);
-  return z.width > 0 ? Range{r.begin, min(r.end - m, z.width) + m} : r;
+  if (z.width == 0) return product_row(op, fill, z.diag, m, z.T);
+  const Range r = product_row(op, fill, z.diag, m, z.T);
+  if (op == Op::kGradInput) return {r.begin, min(r.end - m, z.width) + m};
+  return {max(r.begin, m - z.width + 1), r.end};
+}
+TRIGEN_HOST_DEVICE constexpr Range weight_row(Fill fill, const Sizes& z, int t) {
+  return product_row(Op::kForward, fill, z, t);
 }
 // Long rows come last (first) when the product's triangle is a lower (upper) one.
 TRIGEN_HOST_DEVICE constexpr bool long_rows_last(Op op, Fill fill) {
@@ -73,7 +77,8 @@ struct Tile {
 TRIGEN_HOST_DEVICE constexpr Range row_tile_depth(Op op, Fill fill, const Sizes& z, int row, int tile_m) {
   const int first = row * tile_m;
   const int last = min(first + tile_m, z.T) - 1;
-  const Range a = product_row(op, fill, z, first), b = product_row(op, fill, z, last);
+  const Range a = product_row(op, fill, z, first);
+  const Range b = product_row(op, fill, z, last);
   const int begin = min(a.begin, b.begin), end = max(a.end, b.end);
   return begin < end ? Range{begin * z.K, end * z.K} : Range{0, 0};
 }

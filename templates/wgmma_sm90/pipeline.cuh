@@ -68,6 +68,10 @@ struct Geometry : persistent::Geometry<ring_config(C.config), kWarpgroups<C.conf
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
 };
 
+// Row tiles begin at a band, which slices do not know.
+template <Kernel C>
+inline constexpr bool kBegins = C.shape.w == WeightForm::kBand;
+
 // W in memory, as the product finds it.
 template <Kernel C>
 struct Weights : strips::Place<C.shape.w> {

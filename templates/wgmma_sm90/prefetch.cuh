@@ -29,7 +29,7 @@ __device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, 
   int head;
   const int panel = panels.first<G::kCluster, G::kBoxes>(work.column, head, rank);
   const int first = work.row * C.config.tile_m;
-  if constexpr (!slices(C.config)) work.begin = weights.begin(first);
+  if constexpr (kBegins<C>) work.begin = weights.begin(first);
   const int end = slices(C.config) ? work.end : longest_k_range<C>(first, diag, blocks).blocks;
 #pragma unroll 1
   for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks<C>, end); ++block) {

@@ -63,7 +63,7 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
         at.advance();
       }
     }
-    if constexpr (!slices(C.config)) work.begin = weights.begin(first);
+    if constexpr (kBegins<C>) work.begin = weights.begin(first);
     const int end = slices(C.config) ? work.end : longest_k_range<C>(first, diag, blocks).blocks;
     int k_blocks[G::kConsumers];
 #pragma unroll
@@ -159,8 +159,8 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
     in_flight = at.stage;
     at.advance();
   }
-  constexpr bool kBegins = slices(C.config) || C.shape.w == WeightForm::kBand;
-  const int masked = kBegins ? schedule::max(begin, range.unmasked_blocks) : range.unmasked_blocks;
+  const int masked =
+      slices(C.config) || kBegins<C> ? schedule::max(begin, range.unmasked_blocks) : range.unmasked_blocks;
   for (int block = masked; block < range.blocks; ++block) {
     const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
@@ -254,7 +254,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
 
   for (RowWorkTile work; next_work(walk, work);) {
     const int first = work.row * C.config.tile_m + 64 * static_cast<int>(group);
-    if constexpr (!slices(C.config)) work.begin = weights.begin(work.row * C.config.tile_m);
+    if constexpr (kBegins<C>) work.begin = weights.begin(work.row * C.config.tile_m);
     const int total = longest_k_range<C>(work.row * C.config.tile_m, diag, blocks).blocks;
     KRange range(kFill, first, diag, blocks);
     const bool any = range.blocks > 0;

@@ -18,8 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-// PTX without what no instruction sees, to keep the file small: comments, blank lines, and the templates'
-// constants that NVRTC lists as variables and nothing refers to.
+// PTX without what no instruction sees, to keep the file small: comments, blank lines, and the constants of templates and
+// sources that NVRTC lists as variables and nothing refers to.
 std::string strip(const std::string& ptx) {
   std::string out;
   std::istringstream lines(ptx);
@@ -28,7 +28,7 @@ std::string strip(const std::string& ptx) {
     if (line.rfind(".global", 0) == 0 && line.back() == ';') {
       std::istringstream words(line);
       std::string name;
-      while (words >> name && name.rfind("_Z", 0) != 0) {
+      while (words >> name && (name[0] == '.' || std::isdigit(static_cast<unsigned char>(name[0])) != 0)) {
       }
       name = name.substr(0, name.find_first_of(";["));
       const size_t first = ptx.find(name);
@@ -175,7 +175,8 @@ llvm::Expected<SourceLine> stand(const json& kernel, Store& store) {
                                              kernel["compiler"].get<std::string>() + ", here is " +
                                              (*today)["compiler"].get<std::string>() +
                                              "; name that one in TRIGEN_NVRTC");
-  if ((*today)["ptx"] == kernel["ptx"]) line.status = "current";
+  const auto stripped = [](const json& of) { return strip(unpack_ptx(of["ptx"])); };
+  if (stripped(*today) == stripped(kernel)) line.status = "current";
   return line;
 }
 
