@@ -77,6 +77,9 @@ def host_arms(batch, tokens, features):
         plan.workspace,
         0,
         0,
+        1.0,
+        1.0,
+        0.0,
     )
     stream = torch.cuda.current_stream().cuda_stream
     return {
