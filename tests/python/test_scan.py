@@ -324,6 +324,17 @@ def test_bad_input_is_refused_in_words():
 # ---- decoding ------------------------------------------------------------------------------------------------------------
 
 
+def test_the_first_decay_does_not_count_whatever_it_holds():
+    x, decay = torch.randn(2, 5, 6), torch.rand(2, 5)
+    with_nan = decay.clone()
+    with_nan[:, 0] = float("nan")
+    torch.testing.assert_close(tt.scan(x, decay=with_nan), tt.scan(x, decay=decay))
+    torch.testing.assert_close(tt.scan_state(x, decay=with_nan), tt.scan_state(x, decay=decay))
+    row, state = tt.scan_step(x[:, 0], 0, torch.zeros(2, 6), decay=with_nan)
+    torch.testing.assert_close(row, x[:, 0])
+    torch.testing.assert_close(state, tt.scan_state(x[:, :1], decay=decay[:, :1]))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("prefix", [0, 1, 57])
 def test_decoding_is_the_same_rows(dtype, prefix):

@@ -191,6 +191,8 @@ def scan_step(
     with torch._C._DisableAutocast():
         w, offset = these.place(given, t, 1).make(given)
         write, read, keep, diag = w.unbind()  # [H, 1]
+        if t == 0:
+            keep = torch.zeros_like(keep)  # decay[0] does not count, whatever it holds
         token, before = (one.to(wide).unflatten(1, (heads, -1)) for one in (x, state))
         y = read * keep * before + diag * token
         after = keep * before + write * token
