@@ -83,9 +83,9 @@ WeightOperand strip_weights(const Problem& p) {
 
 double packing_bytes(const Problem& p) {
   const int tokens = static_cast<int>(p.T), width = static_cast<int>(p.width);
-  const double numbers = p.w == WeightForm::kDense
-                             ? static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2
-                             : static_cast<double>(strips::workspace_bytes(p.w, tokens, width, 1) / 2 * p.H);
+  double numbers = static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2;
+  if (p.w != WeightForm::kDense)
+    numbers = static_cast<double>(strips::workspace_bytes(p.w, tokens, width, static_cast<int>(p.H))) / 2;
   return numbers * (2 + static_cast<double>(element_size(p.wdtype)));
 }
 
