@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # compute-sanitizer's tools over every kernel family on this machine's Hopper: the emulated device's problem lists (tests/emulated),
-# each with its family, tiles that small problems are not given among them. About a minute on 16 cores. Fails where a result is wrong or a tool reports.
+# each with its family, tiles that small problems are not given among them. About four minutes on 16 cores. Fails where a result is wrong or a tool reports.
 # Usage: scripts/sanitize.sh [tools...]     (memcheck racecheck initcheck synccheck)
 #        scripts/sanitize.sh --summary      (racecheck's hazards of a log on standard input, by site)
 # Environment: TRIGEN_LAB (build/trigen-lab), COMPUTE_SANITIZER, TRIGEN_CACHE (build/sanitize/kernels.db). Logs: build/sanitize.
