@@ -171,7 +171,7 @@ constexpr bool is_scan(Op op) {
 }
 inline constexpr const char* kVectorNames[scan::kVectors] = {"source", "target", "decay", "diagonal"};
 
-// What lies in memory for one head's W: rows and their elements. A Toeplitz matrix is one row, by the distance t - s.
+// Rows and their elements that one head's W has in memory. A Toeplitz matrix is one row, by the distance t - s.
 struct WeightRows {
   int64_t count, elements;
 };

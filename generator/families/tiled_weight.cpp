@@ -40,8 +40,9 @@ std::vector<Access> activation_paths(const Problem& p) {  // worth a try
   return paths;
 }
 
+bool takes_boxes(const Problem& p) { return p.op == Op::kGradWeight && p.K == 1 && p.dtype != DType::kF32; }
 ConfigKey weight_boxes_key(const Problem& p) {
-  if (p.op == Op::kGradWeight && p.K == 1 && p.dtype != DType::kF32) return boxes_key();
+  if (takes_boxes(p)) return boxes_key();
   return {&Config::box, {0}, "are for grad_weight of one tap and 16-bit data"};
 }
 
@@ -56,13 +57,11 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
           .activations = activations};
 }
 
-// Whole batches one below the other are for single taps that TMA reads as they lie; slices for single taps of few
-// tiles, with at least one k block for each.
+// Narrow boxes are for activations as they lie: joined batches leave nothing empty. Whole batches one below the other are
+// for single taps that TMA reads as they lie; slices for single taps of few tiles, with at least one k block for each.
 bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
-  if (c.box > 0 && (p.op != Op::kGradWeight || p.K > 1 || p.dtype == DType::kF32 || weight::stacks(c) ||
-                    c.activations != Access::kDirect))
-    return false;
+  if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
