@@ -37,7 +37,9 @@ StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
       .copies = static_cast<int>(p.H * p.K),
       .every_row = p.epilogue.bias,
       .interleaves = p.K == 1,
-      .parts_alone = weight::stacks(c)});
+      .parts_alone = weight::stacks(c),
+      .width = weight::stream_k_width(c, static_cast<int>(p.width)),
+      .diagonals = weight::work_diagonals(kernel_shape(p), c)});
 }
 
 double multiplied_depth(const Problem& p, const Config& c) {

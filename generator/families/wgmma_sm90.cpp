@@ -267,7 +267,7 @@ class WgmmaSm90 final : public PersistentFamily {
     return std::nullopt;
   }
 
-  bool takes_strips() const override { return true; }
+  bool takes_forms() const override { return true; }
   const PersistentKernel& kernel(Op op) const override {
     if (makes_weights(op)) return weight_;
     return product_;
