@@ -15,11 +15,13 @@ template <Kernel C, int kColumns>
 __device__ __forceinline__ void store_diagonals(const Ring<Geometry<C>>& ring, float* to, const float* sum,
                                                 unsigned group) {
   using G = Geometry<C>;
-  constexpr int kBefore = 16;                         // a warp's diagonals begin so many columns left of its tile
-  constexpr int kEights = (kBefore + kColumns) / 8;   // v[i]: those through columns 8 i - kBefore to + 7 of its first row
+  constexpr int kBefore = 16;  // columns left of the tile, where a warp's diagonals begin in its first row
+  constexpr int kEights = (kBefore + kColumns) / 8;
   constexpr int kPitch = kBefore + kColumns, kDiagonals = kPanel + kColumns;
   static_assert(4 * kPitch * 4 <= G::kStorePanels * kPanelBytes, "four warps' diagonals are staged");
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, pair = lane % 4;
+  // Diagonals through columns 8 i - kBefore + 2 pair and + 1 of the warp's first row. What a step adds comes from a lane that has
+  // not done it for these or for what lies right of them; lanes without rows so far below get what nobody reads.
   float v[kEights + 1][2];
 #pragma unroll
   for (int i = 0; i <= kEights; ++i)
@@ -28,12 +30,10 @@ __device__ __forceinline__ void store_diagonals(const Ring<Geometry<C>>& ring, f
       v[i][e] = i >= 2 && i < kEights ? sum[4 * (i - 2) + e] : 0.0f;
       if (i >= 1 && i < kEights - 1) v[i][e] += sum[4 * (i - 1) + 2 + e];
     }
-  // From left to right: what is given away is what the step before left. Rows without one so far below get what nobody reads.
 #pragma unroll
   for (int i = 0; i < kEights; ++i)
 #pragma unroll
-    for (int e = 0; e < 2; ++e)
-      v[i][e] += __shfl_xor_sync(~0u, pair < 2 ? v[i + 1][e] : v[i][e], 4 * 4 + 2);
+    for (int e = 0; e < 2; ++e) v[i][e] += __shfl_xor_sync(~0u, pair < 2 ? v[i + 1][e] : v[i][e], 4 * 4 + 2);
   const unsigned right = (lane & ~3u) + (pair + 1) % 4;  // the lane of the next two columns
 #pragma unroll
   for (int i = 0; i < kEights; ++i)

@@ -427,8 +427,8 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
     }
     const int first_row = kEdge<C> * work.row + 128 * place.row,
               first_column = kEdge<C> * work.column + 128 * place.column;
-    const bool dropped =
-        Geometry<C>::kSquares && !fills_outside(C.shape) && !touched<C>(p, first_row, first_column, tokens, diag);
+    const bool dropped = Geometry<C>::kSquares && !fills_outside(C.shape) &&
+                         !touched<C>(p, first_row, first_column, tokens, diag);
     if (tile > 0) ptx::named_barrier(kTurn + static_cast<int>(group), 256);
     if (dropped)
       drop_work<C>(ring, at, work, features, 0, lane);

@@ -256,7 +256,8 @@ struct DiagonalTile {
 template <Kernel C>
 __device__ __forceinline__ void reduce_diagonals(const Params& p) {
   constexpr int kHere = schedule::kReduceDiagonals;
-  static_assert(kReduceThreads == schedule::kReduceThreads && kPanel % kHere == 0, "diagonals of one first row");
+  static_assert(kReduceThreads == schedule::kReduceThreads && kPanel % kHere == 0,
+                "diagonals of one first row");
   ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
   auto* const partial = reinterpret_cast<float*>(shared_memory());
   const Extents<C> z(p);

@@ -20,9 +20,10 @@ struct StreamKArguments {
   bool every_row;  // row tiles that no triangle touches get one column of 128: grad_bias is summed beside it
   bool interleaves = false;  // parts take every split-th k block, not consecutive ones
   bool parts_alone =
-      false;          // no tile is written by the block that sums it, not even if it has no other parts
-  int width = 0;      // of a band: row t's tokens are (t - width, t]; 0: the triangle's
-  int diagonals = 0;  // f32 values that a work tile, whole or not, has in the workspace in place of its sums; 0: sums
+      false;      // no tile is written by the block that sums it, not even if it has no other parts
+  int width = 0;  // of a band: row t's tokens are (t - width, t]; 0: the triangle's
+  // f32 values of a Toeplitz matrix's diagonals that every work tile has in the workspace in place of its sums; 0: another W
+  int diagonals = 0;
 };
 
 // Division of grad_weight's tiles among blocks: data-parallel rounds, then stream-K. Row tiles have 128 t;

@@ -130,9 +130,8 @@ __device__ __forceinline__ void write_zeros(const Params& p, const StreamK& stre
   for (long long all = warp; all < rows; all += warps) {
     const long long head = all / tokens, row = all - head * tokens;
     const int tile = static_cast<int>(row / kEdge<C>), first = stream_k.first(tile);
-    const int begin = C.shape.fill == Fill::kLower && !kBand<C>
-                          ? schedule::min(kEdge<C> * stream_k.span(tile), tokens)
-                          : 0;
+    const int begin =
+        C.shape.fill == Fill::kLower && !kBand<C> ? schedule::min(kEdge<C> * stream_k.span(tile), tokens) : 0;
     const int end = kBand<C> ? schedule::max(begin, band_width<C>(p) - 1 - static_cast<int>(row))
                     : C.shape.fill == Fill::kLower ? tokens
                                                    : schedule::min(kEdge<C> * first, tokens);
