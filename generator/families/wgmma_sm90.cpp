@@ -150,6 +150,8 @@ class Product final : public PersistentKernel {
   static ConfigKey weights_key(const Problem& p, const Config& c) {
     if (p.w == WeightForm::kToeplitz && geometry::sharers(c) > 1)
       return {&Config::weights, {Access::kPacked}, "blocks of a cluster share loads of strips"};
+    if (p.w == WeightForm::kBand)
+      return {&Config::weights, {Access::kPacked}, "a launch writes strips of a band"};
     return ConfigKey(&Config::weights, weight_paths(p),
                      "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed");
   }
