@@ -194,7 +194,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
                            .cluster = 1,
                            .shared_bytes = weight::kReduceSharedBytes,
                            .maps = {},
-                           .early = weight::admits_reduction(c),
+                           .early = weight::admits_reduction(c) || p.w == WeightForm::kToeplitz,
                            .register_threads = weight::admits_reduction(c) ? 1024u : 0u});
   plan.workspace_bytes = 4 * weight_stream_k(p, c, static_cast<int>(grid)).workspace();
 }

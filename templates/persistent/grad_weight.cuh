@@ -462,7 +462,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   const Ring<G> ring = ring_of_block<G>();
   if constexpr (stacks(C.config)) clear_unfilled<C>(ring.base);
   prepare<G>([&] { ring.init(); }, map_dy, map_x, map_dw);
-  if constexpr (admits_reduction(C.config) || C.shape.op == Op::kGram) ptx::let_next_launch_start();
+  if constexpr (lets_next_start(C.shape, C.config)) ptx::let_next_launch_start();
   ptx::wait_for_launches_before();
   split_roles<G>(
       [&](unsigned thread) {

@@ -76,6 +76,11 @@ TRIGEN_HOST_DEVICE constexpr int slices_bytes(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
   return stacks(c) || (c.split_k > 1 && c.tile_n == 128 && !slices(c));
 }
+// The launch behind the product may begin before it ends: the reduction beside it, that of diagonals where blocks have ended, and
+// what follows gram.
+TRIGEN_HOST_DEVICE constexpr bool lets_next_start(const Shape& s, const Config& c) {
+  return admits_reduction(c) || schedule::sums_diagonals(s) || s.op == Op::kGram;
+}
 TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
   return admits_reduction(c) ? 512 : threads(c);
 }
