@@ -23,7 +23,8 @@ TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPanel; }
 // A launch before the product packs W (pack.h), vec_a elements at a time, or writes strips of what stands for it
-// (strips.h), or TMA reads W itself (vec_a = 8), 16-bit or f32, or the product a Toeplitz matrix's numbers. f32 weights become 16-bit ones in the kernel (weights_f32.cuh).
+// (strips.h); or TMA reads W itself (vec_a = 8), 16-bit or f32, or the product a Toeplitz matrix's numbers. f32 weights become
+// 16-bit ones in the kernel (weights_f32.cuh).
 TRIGEN_HOST_DEVICE constexpr bool packs(const Shape& s, const Config& c) {
   return !makes_weights(s.op) && c.weights == Access::kPacked;
 }
@@ -31,16 +32,21 @@ TRIGEN_HOST_DEVICE constexpr bool reads_f32_weights(const Shape& s, const Config
   return !makes_weights(s.op) && s.dtype != DType::kF32 && s.wdtype == DType::kF32 && !packs(s, c) &&
          s.w == WeightForm::kDense;
 }
-// A Toeplitz matrix that no launch writes strips of: its numbers stay in shared memory (wgmma_sm90/toeplitz.cuh), twice, those of
-// all distances that a row tile meets and 64 zeros.
+// A Toeplitz matrix that no launch writes strips of: its numbers stay in shared memory (wgmma_sm90/toeplitz.cuh), of each head
+// twice those of all distances that a row tile meets and 64 zeros.
 TRIGEN_HOST_DEVICE constexpr bool keeps_numbers(const Shape& s, const Config& c) {
   return !makes_weights(s.op) && s.w == WeightForm::kToeplitz && !packs(s, c);
 }
 TRIGEN_HOST_DEVICE constexpr int reached_rows(const Shape& s, const Config& c) {
   return schedule::ceil_div(s.T, c.tile_m) * c.tile_m;
 }
+TRIGEN_HOST_DEVICE constexpr int head_numbers_bytes(const Shape& s, const Config& c) {
+  return 4 * (reached_rows(s, c) + kPanel) + 64;
+}
 TRIGEN_HOST_DEVICE constexpr int numbers_bytes(const Shape& s, const Config& c) {
-  return keeps_numbers(s, c) ? 4 * (reached_rows(s, c) + kPanel) + 64 : 0;
+  if (!keeps_numbers(s, c)) return 0;
+  const long long all = static_cast<long long>(s.H) * head_numbers_bytes(s, c);
+  return all < kSharedLimit ? static_cast<int>(all) : kSharedLimit;  // more than there is
 }
 // Layout bdt, read in place: K-major as the product's B; staged output is transposed.
 TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {

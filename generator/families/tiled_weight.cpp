@@ -60,8 +60,9 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
           .activations = activations};
 }
 
-// Of a Toeplitz matrix both warpgroups leave diagonals, of a band nothing is stacked. Narrow boxes are for activations as they lie: joined batches leave nothing empty. Whole batches one below the other are
-// for single taps that TMA reads as they lie; slices for single taps of few tiles, with at least one k block for each.
+// Narrow boxes are for activations as they lie: joined batches leave nothing empty. Whole batches one below the other are
+// for single taps that TMA reads as they lie; slices for single taps of few tiles, with at least one k block for each. Of a
+// Toeplitz matrix both warpgroups leave diagonals of every tile, of no form batches are stacked.
 bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;

@@ -16,6 +16,8 @@ namespace {
 namespace geometry = wgmma_sm90;
 
 constexpr int kMostStages = 12;
+// Of a Toeplitz matrix: more heads and tokens are no start that a launch of strips would not beat (not measured).
+constexpr int kMostNumbersBytes = 48 << 10;
 
 // TMA reads W, 16-bit or f32, in rows of 16 bytes. A launch of its own packs f32 weights and those that are
 // not aligned. Aligned f32 weights allow both. A launch writes strips of what stands for W, but a Toeplitz matrix's numbers may
@@ -95,8 +97,8 @@ class Product final : public PersistentKernel {
           for (const Config& c : with_sections(
                    p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster, box), {8, 16, 32}, 2))
             for (Access path : weight_paths(p)) {
-              if (skips_numbers(p, path)) continue;
               Config own = with_weights(p, c, path);
+              if (geometry::numbers_bytes(shape, own) > kMostNumbersBytes) continue;
               // f32 weights take more of a stage, numbers nothing: as many stages as there is room for.
               if (geometry::keeps_numbers(shape, own)) {
                 const int panels_before = geometry::store_panels(shape, with_weights(p, c, Access::kPacked));
@@ -143,10 +145,6 @@ class Product final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
-  // A block that has tiles of several heads would wait for the numbers of each.
-  static bool skips_numbers(const Problem& p, Access path) {
-    return p.w == WeightForm::kToeplitz && path == Access::kDirect && p.H > 1;
-  }
   static ConfigKey weights_key(const Problem& p, const Config& c) {
     if (p.w == WeightForm::kToeplitz && geometry::sharers(c) > 1)
       return {&Config::weights, {Access::kPacked}, "blocks of a cluster share loads of strips"};
@@ -181,8 +179,8 @@ class Product final : public PersistentKernel {
         pairs(p, c) > clusters_at_once(target, c.cluster))
       return;
     for (Access path : weight_paths(p)) {
-      if (skips_numbers(p, path)) continue;
       Config own = with_weights(p, c, path);
+      if (geometry::numbers_bytes(kernel_shape(p), own) > kMostNumbersBytes) continue;
       while (own.stages > 2 && geometry::store_panels(kernel_shape(p), own) < 1) --own.stages;
       out.push_back(own);
     }

@@ -252,12 +252,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     else
       return persistent::OutputPanels<G>(ring, group);
   }();
-  [[maybe_unused]] auto numbers = [&] {
-    if constexpr (G::kNumbers)
-      return Numbers<C>(ring);
-    else
-      return 0;
-  }();
+  if constexpr (G::kNumbers) Numbers<C>(ring).load(p, tokens);
   float sum[kN / 2];
 
   for (RowWorkTile work; next_work(walk, work);) {
@@ -274,9 +269,8 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     int head;
     const int panel = panels.first<G::kCluster, G::kBoxes>(work.column, head, rank);
     if constexpr (G::kNumbers) {
-      numbers.load(p, tokens, head);
-      multiply_numbers<C>(sum, ring, at, numbers, work.begin, range, first, blocks, warp, lane, accumulate,
-                          in_flight);
+      multiply_numbers<C>(sum, ring, at, Numbers<C>(ring).of_head(head), work.begin, range, first, blocks,
+                          warp, lane, accumulate, in_flight);
     } else if constexpr (G::kF32Weights)
       multiply_f32_weights<C>(sum, ring, at, work.begin, range, first + diag, blocks, group, warp, lane,
                               accumulate, in_flight);

@@ -24,42 +24,42 @@ struct Numbers {
   static constexpr int kMeeting =
       1 + G::kConsumers;  // named barrier; those before it are the staging panels'
   unsigned shared;
-  int head = -1;  // whose numbers they are
 
   __device__ __forceinline__ explicit Numbers(const Ring<G>& ring)
       : shared(ring.barriers - sent_bytes(C.config) - numbers_bytes(C.shape, C.config)) {}
 
-  // All multiplying warpgroups, which have the same tiles in the same order.
-  __device__ __forceinline__ void load(const Params& p, int tokens, int next_head) {
+  __device__ __forceinline__ unsigned of_head(int head) const {
+    return shared + static_cast<unsigned>(head) * head_numbers_bytes(C.shape, C.config);
+  }
+  // All heads', by all multiplying warpgroups.
+  __device__ __forceinline__ void load(const Params& p, int tokens) const {
     constexpr int kThreads = 128 * G::kConsumers;
-    if (next_head == head) return;
-    if (head >= 0) ptx::named_barrier(kMeeting, kThreads);  // all have read those of the head before
-    head = next_head;
-    const auto* const from = static_cast<const Storage<C.shape.wdtype>*>(p.w) + head * p.w_head;
-    const auto number = [&](int at) {
-      const int distance = kTransposed ? at - kOffset : kOffset - at;
-      Storage<C.shape.wdtype> v{};
-      if (distance >= 0 && distance < tokens) v = from[distance];
-      return to_float<C.shape.wdtype>(v);
-    };
 #pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < kWords; i += kThreads) {
-      const float middle = number(2 * i + 1);
-      const unsigned first = pack<C.shape.dtype>(number(2 * i), middle),
-                     second = pack<C.shape.dtype>(middle, number(2 * i + 2));
-      ptx::store_shared<4>(shared + 4 * i, &first);
-      ptx::store_shared<4>(shared + 4 * (kSecond + i), &second);
+    for (int i = static_cast<int>(threadIdx.x); i < C.shape.H * kWords; i += kThreads) {
+      const int head = i / kWords, word = i - head * kWords;
+      const auto* const from = static_cast<const Storage<C.shape.wdtype>*>(p.w) + head * p.w_head;
+      const auto number = [&](int at) {
+        const int distance = kTransposed ? at - kOffset : kOffset - at;
+        Storage<C.shape.wdtype> v{};
+        if (distance >= 0 && distance < tokens) v = from[distance];
+        return to_float<C.shape.wdtype>(v);
+      };
+      const float middle = number(2 * word + 1);
+      const unsigned first = pack<C.shape.dtype>(number(2 * word), middle),
+                     second = pack<C.shape.dtype>(middle, number(2 * word + 2));
+      ptx::store_shared<4>(of_head(head) + 4 * word, &first);
+      ptx::store_shared<4>(of_head(head) + 4 * (kSecond + word), &second);
     }
     ptx::named_barrier(kMeeting, kThreads);
   }
 };
 
 // The k blocks of one tile for one multiplying warpgroup. Arguments and what holds on return: multiply_weights (product.cuh);
-// `first`: the warpgroup's first row.
+// `numbers`: of the head; `first`: the warpgroup's first row.
 template <Kernel C>
 __device__ __forceinline__ void multiply_numbers(float (&sum)[C.config.tile_n / 2],
                                                  const Ring<Geometry<C>>& ring,
-                                                 RingPosition<C.config.stages>& at, const Numbers<C>& numbers,
+                                                 RingPosition<C.config.stages>& at, unsigned numbers,
                                                  int begin, const KRange& range, int first, int blocks,
                                                  unsigned warp, unsigned lane, int accumulate,
                                                  int in_flight) {
@@ -67,7 +67,7 @@ __device__ __forceinline__ void multiply_numbers(float (&sum)[C.config.tile_n / 
   constexpr int kStepB = Geometry<C>::kStepB;
   const int row = first + static_cast<int>(16 * warp + lane / 4),
             pair = (Numbers<C>::kOffset - row + static_cast<int>(lane % 4 * 2)) >> 1;
-  const unsigned own = numbers.shared + 4 * ((row & 1 ? Numbers<C>::kSecond : 0) + pair);
+  const unsigned own = numbers + 4 * ((row & 1 ? Numbers<C>::kSecond : 0) + pair);
   unsigned a[2][2][4];
   for (int block = begin; block < range.blocks; ++block) {
     const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);

@@ -175,7 +175,7 @@ TEST(Families, FormsOfWAreRefusedByName) {
       refusal("wgmma_tf32_sm90", "sm_90a", "grad_weight,dtype=f32,B=4,T=512,D=1024,math=tf32,w=toeplitz",
               "tile=128x128x32,warps=8x1,stages=4,splitk=2,vec=4x4x8,cluster=1,blocks=1"),
       HasSubstr("multiplies with a W that is a matrix, w=toeplitz stands for one"));
-  // Several heads' numbers would have to be read between a block's tiles: no search tries that.
+  // Many heads' numbers are no quick start, and have no room: no search tries that.
   const auto direct = [](const char* text) {
     auto problem = parse_problem(text);
     EXPECT_TRUE(static_cast<bool>(problem));
@@ -186,7 +186,11 @@ TEST(Families, FormsOfWAreRefusedByName) {
     return count;
   };
   EXPECT_GT(direct(kToeplitz), 5);
-  EXPECT_EQ(direct("forward,dtype=bf16,B=4,H=2,T=512,D=1024,w=toeplitz"), 0);
+  EXPECT_GT(direct("forward,dtype=bf16,B=4,H=8,T=512,D=128,w=toeplitz"), 5);
+  EXPECT_EQ(direct("forward,dtype=bf16,B=4,H=32,T=512,D=64,w=toeplitz"), 0);
+  EXPECT_THAT(wgmma("forward,dtype=bf16,B=4,H=4096,T=4096,D=64,w=toeplitz",
+                    "tile=128x64x64,warps=8x1,stages=2,splitk=1,vec=1x8x8,cluster=1,blocks=1"),
+              HasSubstr("leave too little of 232448 B"));
   EXPECT_EQ(direct(kBand), 0);
 }
 

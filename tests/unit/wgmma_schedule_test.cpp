@@ -391,12 +391,12 @@ TEST(Geometry, SharedMemoryAsTheConfigsSay) {
   EXPECT_EQ(threads(c), 384);
 }
 
-// Numbers of a Toeplitz matrix: no room in the stages, twice two bytes for each token that row tiles reach, and 64 zeros.
+// Numbers of a Toeplitz matrix: no room in the stages, twice two bytes for each head and token that row tiles reach, and 64 zeros.
 TEST(Geometry, NumbersTakeNoRoomInTheRing) {
   Config c{};
   c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.stages = 5, c.cluster = c.blocks = 1;
   Shape shape{};
-  shape.T = 1000, shape.w = WeightForm::kToeplitz;
+  shape.T = 1000, shape.H = 1, shape.w = WeightForm::kToeplitz;
   EXPECT_TRUE(keeps_numbers(shape, c));
   EXPECT_EQ(stage_bytes(shape, c), 256 * 64 * 2);
   EXPECT_EQ(numbers_bytes(shape, c), 4 * (1024 + 64) + 64);
