@@ -28,7 +28,8 @@ struct SlidePlace {
   }
 };
 
-// The loading thread. A run that begins inside a k block takes x's tokens before its own first, in a stage of their own.
+// The loading thread. A run that begins inside a k block takes x's tokens before its own first, in a stage of their own. It is the
+// block's first run, and the ring is empty.
 template <Kernel C>
 __device__ __forceinline__ void load_slide(const Ring<Geometry<C>>& ring, const DiagonalStream& stream,
                                            int features, const TensorMap& map_dy, const TensorMap& map_x) {
@@ -43,7 +44,6 @@ __device__ __forceinline__ void load_slide(const Ring<Geometry<C>>& ring, const 
         load_panel<C, 2>(ring.b(at.stage), i, map_x, ring.full(at.stage), from, 128 * row + 64 * i, run.copy);
     };
     if (place.row > 0) {
-      ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       ptx::mbarrier_arrive_expect(ring.full(at.stage), 2 * kPanelBytes);
       load_x(place.row - 1);
       at.advance();
