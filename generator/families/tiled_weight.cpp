@@ -134,12 +134,13 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   if (!allows(p, c)) return;
   if (weight::slices(c)) {
     c.split_k = c.cluster;
-    // Tiles of 64 x 64: two blocks fit on an SM, or one with more stages.
-    constexpr int kMoreStages = 11;
+    // Tiles of 64 x 64: three blocks fit on an SM, two with more stages, or one with many.
+    constexpr int kFewStages = 3, kManyStages = 11;
     const auto blocks = static_cast<int>(grid(p, target, c));
     const int room = clusters_at_once(target, c.cluster) * c.cluster;
-    if (c.tile_m == 64 && blocks <= room) c.stages = kMoreStages;
-    if (4 * blocks >= target.sms && blocks <= (c.tile_m == 64 ? 2 : 1) * room) out.push_back(c);
+    if (c.tile_m == 64 && blocks <= room) c.stages = kManyStages;
+    if (c.tile_m == 64 && blocks > 2 * room) c.stages = kFewStages;
+    if (blocks <= (c.tile_m == 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.
