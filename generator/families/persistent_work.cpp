@@ -230,9 +230,8 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                              : square ? 512.0
                                       : 128.0 * sharers + c.tile_n) +
                    s.narrow * 256.0);
-  // With tiles of one width, none of them shared, there is nothing to add.
   const int reduce_grid = weight::reduce_blocks(c) * grid;
-  if (c.split_k > 1 || c.tile_n > 128 || stacks)
+  if (s.leaves_parts())
     work.passes.push_back({.rates = weight::admits_reduction(c) ? llvm::StringLiteral("add_parts")
                                                                 : llvm::StringLiteral("add_parts_after"),
                            .bytes = parts,

@@ -182,8 +182,8 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
   product.register_threads = static_cast<uint32_t>(weight::register_threads(c));
   const uint32_t grid = product.grid[0];
   plan.launches.push_back(std::move(product));
-  // With tiles of one width, none of them shared, there is nothing to add; slices have added theirs.
-  if ((c.split_k == 1 && c.tile_n == 128) || weight::slices(c)) return;
+  const persistent::StreamK stream_k = weight_stream_k(p, c, static_cast<int>(grid));
+  if (weight::slices(c) || !stream_k.leaves_parts()) return;  // slices have added theirs
   plan.launches.push_back({.entry = kReduceEntry.str(),
                            .grid = {grid * static_cast<uint32_t>(weight::reduce_blocks(c)), 1, 1},
                            .block = {weight::kReduceThreads, 1, 1},
@@ -192,7 +192,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
                            .maps = {},
                            .early = weight::admits_reduction(c),
                            .register_threads = weight::admits_reduction(c) ? 1024u : 0u});
-  plan.workspace_bytes = 4 * weight_stream_k(p, c, static_cast<int>(grid)).workspace();
+  plan.workspace_bytes = 4 * stream_k.workspace();
 }
 
 Work TiledWeight::work(const Problem& p, const Target& target, const Config& c) const {
