@@ -10,8 +10,8 @@ from emulated import HAS_TF32
 from test_cuda_path import TOLERANCE, device, make  # noqa: F401
 from trigen.torch import cuda, functional, known, launch, ops
 
-KEY = ("same", "btd", "lower", 0, None, "default")
-OPTIONS = (0, "btd", "lower", 0, "none", "default")
+KEY = ("same", "btd", "lower", 0, None, "default", "dense")
+OPTIONS = (0, "btd", "lower", 0, "none", "default", "dense")
 
 pytestmark = pytest.mark.skipif(
     not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"

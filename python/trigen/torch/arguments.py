@@ -5,7 +5,8 @@ Shapes (n <= T tokens are given; T is what the weight was made for):
 
     x, y, gate, residual, pre   [B, n, H*D] (btd)  or  [B, H*D, n] (bdt)
     weight                      [T, T] (H = K = 1), [T, T, K] (H = 1; nn.Conv1d's), or [H, T, T, K]
-    bias                        [T], or [H, T] beside a weight of rank 4
+                                of form "toeplitz" [T] or [H, T], of form "band" [T, width] or [H, T, width]
+    bias                        [T], or [H, T] beside a weight with heads
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ LAYOUTS = ("btd", "bdt")
 FILLS = ("lower", "upper")
 ACTIVATIONS = ("none", "gelu", "silu")
 MATHS = tuple(library.MATHS)
+FORMS = {  # the shapes of a weight, the last one with heads
+    "dense": ("[T, T]", "[T, T, K]", "[heads, T, T, K]"),
+    "toeplitz": ("[T]", "[heads, T]"),
+    "band": ("[T, width]", "[heads, T, width]"),
+}
 SHORT_DTYPES = (torch.float16, torch.bfloat16)
 DTYPES = SHORT_DTYPES + (torch.float32, torch.float64)
 # The largest size or flattened coordinate that the kernels index: 2^31 less one tile.
@@ -37,6 +43,7 @@ class Options(NamedTuple):
     diag: int = 0
     activation: str = "none"
     math: str = "default"
+    form: str = "dense"
 
 
 _prefix_is_meant = contextvars.ContextVar("prefix_is_meant", default=False)
@@ -49,21 +56,36 @@ class Sizes(NamedTuple):
     D: int  # features of one head
     K: int  # taps
     T: int  # tokens of the weight
+    form: str = "dense"
+    width: int = 0  # of a band
+
+    @property
+    def weight_rows(self):
+        """Rows and their elements that one head's weight has in memory: generator/ops.h."""
+        return (1, self.T) if self.form == "toeplitz" else (self.T, self.width or self.T * self.K)
 
 
 def _shape(tensor) -> str:
     return str(list(tensor.shape))
 
 
-def check_options(pad: int, layout: str, fill: str, activation: str, math: str, taps: int) -> None:
+def check_options(layout: str, fill: str, diag: int, activation: str, math: str, form: str) -> None:
     for name, value, allowed in (
         ("layout", layout, LAYOUTS),
         ("fill", fill, FILLS),
         ("activation", activation, ACTIVATIONS),
         ("math", math, MATHS),
+        ("form", form, tuple(FORMS)),
     ):
         if value not in allowed:
             raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
+    if form != "dense" and (fill, diag) != ("lower", 0):
+        raise ValueError(
+            f"fill={fill!r} and diagonal={diag} with form={form!r}; allowed: fill='lower' and diagonal=0; form='dense' takes the others"
+        )
+
+
+def check_pad(pad: int, taps: int) -> None:
     if not 0 <= pad < taps:
         raise ValueError(f"pad={pad} is outside the taps; allowed: 0 to K-1 = {taps - 1} (K is weight's last size)")
 
@@ -81,22 +103,43 @@ def check_dtypes(name: str, dtype: torch.dtype, weight_dtype: torch.dtype) -> No
         )
 
 
-def check_weight_size(size: Sequence[int], name: str = "weight"):
-    """(H, T, K) of a weight's shape."""
-    rank = len(size)
-    if rank not in (2, 3, 4):
-        raise ValueError(f"{name} has shape {list(size)}; allowed: [T, T], [T, T, K] or [heads, T, T, K]")
-    heads = size[0] if rank == 4 else 1
-    rows, columns = (size[1], size[2]) if rank == 4 else (size[0], size[1])
-    taps = 1 if rank == 2 else size[-1]
-    if rows != columns:
+def has_heads(weight_size: Sequence[int], form: str) -> bool:
+    """Whether the first axis is the heads'."""
+    return len(weight_size) == {"dense": 4, "toeplitz": 2, "band": 3}.get(form)
+
+
+def taps_of(weight_size: Sequence[int], form: str) -> int:
+    return weight_size[-1] if form == "dense" and len(weight_size) > 2 else 1
+
+
+def check_weight_size(size: Sequence[int], form: str):
+    """(H, T, K, width) of a weight's shape; width is 0 but of a band."""
+    shapes = FORMS[form]
+    allowed = f"{', '.join(shapes[:-1])} or {shapes[-1]}"
+    heads = has_heads(size, form)
+    rank = len(size) - heads
+    if rank not in {"dense": (2, 3), "toeplitz": (1,), "band": (2,)}[form]:
+        beside = "" if form == "dense" else f" with form={form!r}"
+        raise ValueError(f"weight has shape {list(size)}{beside}; allowed: {allowed}")
+    tokens, *others = size[1:] if heads else size
+    if form == "dense" and tokens != others[0]:
         raise ValueError(
-            f"{name} has shape {list(size)}: {rows} output tokens and {columns} input tokens; allowed: a square [T, T], "
-            f"[T, T, K] or [heads, T, T, K]"
+            f"weight has shape {list(size)}: {tokens} output tokens and {others[0]} input tokens; allowed: a square {allowed}"
         )
-    if rows < 1 or heads < 1 or taps < 1:
-        raise ValueError(f"{name} has shape {list(size)}; every size must be at least 1")
-    return heads, rows, taps
+    if any(one < 1 for one in size):
+        raise ValueError(f"weight has shape {list(size)}; every size must be at least 1")
+    width = others[0] if form == "band" else 0
+    if width > tokens:
+        raise ValueError(
+            f"weight has shape {list(size)}: a band of {width} tokens while there are {tokens}; allowed: a width of at most {tokens}"
+        )
+    return size[0] if heads else 1, tokens, taps_of(size, form), width
+
+
+def within(weight, x, layout: str):
+    """The part of a band that x's tokens meet: a row's last elements."""
+    n = x.shape[1 if layout == "btd" else 2] if isinstance(x, torch.Tensor) and x.dim() == 3 else 0
+    return weight[..., -n:] if weight.dim() > 1 and 0 < n < weight.shape[-1] <= weight.shape[-2] else weight
 
 
 @contextlib.contextmanager
@@ -117,8 +160,8 @@ def check_tensor(x, name: str) -> None:
         )
 
 
-def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x") -> Sizes:
-    heads, tokens, taps = check_weight_size(weight_size)
+def check_activations(x, weight_size: Sequence[int], layout: str, form: str, name: str = "x") -> Sizes:
+    heads, tokens, taps, width = check_weight_size(weight_size, form)
     if x.dim() != 3:
         axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
         raise ValueError(f"{name} has shape {_shape(x)}; allowed: rank 3, {axes} (layout={layout})")
@@ -146,7 +189,20 @@ def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x
             raise ValueError(
                 f"{name} has shape {_shape(x)} and weight {list(weight_size)}: {what} = {value}; allowed: at most {MAX_COORDINATE}"
             )
-    return Sizes(batch, heads, n, features // heads, taps, tokens)
+    if isinstance(n, int) and isinstance(width, int) and width > n:
+        raise ValueError(
+            f"weight has shape {list(weight_size)}: a band of {width} tokens while {name} has {n}; allowed: at most {n}, weight[..., -{n}:]"
+        )
+    return Sizes(batch, heads, n, features // heads, taps, tokens, form, width)
+
+
+def heads_of_batch(x: Optional[torch.Tensor], heads: int) -> Optional[torch.Tensor]:
+    """[B, heads * D, n] of [B * heads, D, n], as torch.bmm takes heads."""
+    if x is None:
+        return None
+    if x.dim() != 3 or x.shape[0] % heads != 0:
+        raise ValueError(f"x has shape {_shape(x)}; allowed: [batch * {heads}, features, tokens]")
+    return x.reshape(x.shape[0] // heads, heads * x.shape[1], x.shape[2])
 
 
 def check_like(name: str, tensor: Optional[torch.Tensor], x: torch.Tensor, reference: str = "x") -> None:
@@ -168,50 +224,50 @@ def check_device(name: str, tensor, x, reference: str = "x") -> None:
         )
 
 
-def check_bias(bias: Optional[torch.Tensor], weight_size: Sequence[int], weight_dtype: torch.dtype, x) -> None:
+def check_bias(
+    bias: Optional[torch.Tensor], weight_size: Sequence[int], form: str, weight_dtype: torch.dtype, x
+) -> None:
+    """Beside one head a bias may leave its axis out."""
     if bias is None:
         return
-    allowed = list(weight_size[:2]) if len(weight_size) == 4 else [weight_size[0]]
-    if list(bias.shape) != allowed:
+    allowed = bias_size(weight_size, form)
+    if list(bias.shape) != allowed and not (allowed[:-1] == [1] and list(bias.shape) == allowed[1:]):
         raise ValueError(f"bias has shape {_shape(bias)} while weight has {list(weight_size)}; allowed: {allowed}")
     if bias.dtype != weight_dtype:
         raise TypeError(f"bias has dtype {bias.dtype}; allowed: weight's dtype {weight_dtype}")
     check_device("bias", bias, x)
 
 
-def check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math) -> Sizes:
-    if layout not in LAYOUTS:
-        check_options(0, layout, fill, activation, math, 1)
-    sizes = check_activations(x, weight.shape, layout)
-    check_options(pad, layout, fill, activation, math, sizes.K)
+def check_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, form) -> Sizes:
+    check_options(layout, fill, diag, activation, math, form)
+    sizes = check_activations(x, weight.shape, layout, form)
+    check_pad(pad, sizes.K)
     check_dtypes("x", x.dtype, weight.dtype)
     check_device("weight", weight, x)
-    check_bias(bias, weight.shape, weight.dtype, x)
+    check_bias(bias, weight.shape, form, weight.dtype, x)
     check_like("gate", gate, x)
     check_like("residual", residual, x)
     return sizes
 
 
-def check_grad_input(grad, weight, residual, pad, layout, fill, math) -> Sizes:
-    if layout not in LAYOUTS:
-        check_options(0, layout, fill, "none", math, 1)
-    sizes = check_activations(grad, weight.shape, layout, "grad")
-    check_options(pad, layout, fill, "none", math, sizes.K)
+def check_grad_input(grad, weight, residual, pad, layout, fill, diag, math, form) -> Sizes:
+    check_options(layout, fill, diag, "none", math, form)
+    sizes = check_activations(grad, weight.shape, layout, form, "grad")
+    check_pad(pad, sizes.K)
     check_dtypes("grad", grad.dtype, weight.dtype)
     check_device("weight", weight, grad, "grad")
     check_like("residual", residual, grad, "grad")
     return sizes
 
 
-def check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math) -> Sizes:
-    if layout not in LAYOUTS:
-        check_options(0, layout, fill, "none", math, 1)
-    sizes = check_activations(x, weight_size, layout)
-    check_options(pad, layout, fill, "none", math, sizes.K)
+def check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, diag, math, form) -> Sizes:
+    check_options(layout, fill, diag, "none", math, form)
+    sizes = check_activations(x, weight_size, layout, form)
+    check_pad(pad, sizes.K)
     check_dtypes("x", x.dtype, weight_dtype)
     check_like("grad", grad, x)
     return sizes
 
 
-def bias_size(weight_size: Sequence[int]):
-    return list(weight_size[:2]) if len(weight_size) == 4 else [weight_size[0]]
+def bias_size(weight_size: Sequence[int], form: str):
+    return list(weight_size[: 2 if has_heads(weight_size, form) else 1])
