@@ -17,17 +17,12 @@ from typing import NamedTuple, Optional, Sequence
 
 import torch
 
-from .. import errors, library
+from .. import errors, library, weights
 
 LAYOUTS = ("btd", "bdt")
 FILLS = ("lower", "upper")
 ACTIVATIONS = ("none", "gelu", "silu")
 MATHS = tuple(library.MATHS)
-FORMS = {  # the shapes of a weight, the last one with heads
-    "dense": ("[T, T]", "[T, T, K]", "[heads, T, T, K]"),
-    "toeplitz": ("[T]", "[heads, T]"),
-    "band": ("[T, width]", "[heads, T, width]"),
-}
 SHORT_DTYPES = (torch.float16, torch.bfloat16)
 DTYPES = SHORT_DTYPES + (torch.float32, torch.float64)
 # The largest size or flattened coordinate that the kernels index: 2^31 less one tile.
@@ -75,14 +70,11 @@ def check_options(layout: str, fill: str, diag: int, activation: str, math: str,
         ("fill", fill, FILLS),
         ("activation", activation, ACTIVATIONS),
         ("math", math, MATHS),
-        ("form", form, tuple(FORMS)),
+        ("form", form, tuple(weights.SHAPES)),
     ):
         if value not in allowed:
             raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
-    if form != "dense" and (fill, diag) != ("lower", 0):
-        raise ValueError(
-            f"fill={fill!r} and diagonal={diag} with form={form!r}; allowed: fill='lower' and diagonal=0; form='dense' takes the others"
-        )
+    weights.check_triangle(form, fill, diag)
 
 
 def check_pad(pad: int, taps: int) -> None:
@@ -101,39 +93,6 @@ def check_dtypes(name: str, dtype: torch.dtype, weight_dtype: torch.dtype) -> No
             f"weight has dtype {weight_dtype} while {name} has {dtype}; allowed beside it: {allowed}; "
             f"cast one of them, or call under torch.autocast"
         )
-
-
-def has_heads(weight_size: Sequence[int], form: str) -> bool:
-    """Whether the first axis is the heads'."""
-    return len(weight_size) == {"dense": 4, "toeplitz": 2, "band": 3}.get(form)
-
-
-def taps_of(weight_size: Sequence[int], form: str) -> int:
-    return weight_size[-1] if form == "dense" and len(weight_size) > 2 else 1
-
-
-def check_weight_size(size: Sequence[int], form: str):
-    """(H, T, K, width) of a weight's shape; width is 0 but of a band."""
-    shapes = FORMS[form]
-    allowed = f"{', '.join(shapes[:-1])} or {shapes[-1]}"
-    heads = has_heads(size, form)
-    rank = len(size) - heads
-    if rank not in {"dense": (2, 3), "toeplitz": (1,), "band": (2,)}[form]:
-        beside = "" if form == "dense" else f" with form={form!r}"
-        raise ValueError(f"weight has shape {list(size)}{beside}; allowed: {allowed}")
-    tokens, *others = size[1:] if heads else size
-    if form == "dense" and tokens != others[0]:
-        raise ValueError(
-            f"weight has shape {list(size)}: {tokens} output tokens and {others[0]} input tokens; allowed: a square {allowed}"
-        )
-    if any(one < 1 for one in size):
-        raise ValueError(f"weight has shape {list(size)}; every size must be at least 1")
-    width = others[0] if form == "band" else 0
-    if width > tokens:
-        raise ValueError(
-            f"weight has shape {list(size)}: a band of {width} tokens while there are {tokens}; allowed: a width of at most {tokens}"
-        )
-    return size[0] if heads else 1, tokens, taps_of(size, form), width
 
 
 def within(weight, x, layout: str):
@@ -161,7 +120,7 @@ def check_tensor(x, name: str) -> None:
 
 
 def check_activations(x, weight_size: Sequence[int], layout: str, form: str, name: str = "x") -> Sizes:
-    heads, tokens, taps, width = check_weight_size(weight_size, form)
+    heads, tokens, taps, width = weights.check_size(weight_size, form)
     if x.dim() != 3:
         axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
         raise ValueError(f"{name} has shape {_shape(x)}; allowed: rank 3, {axes} (layout={layout})")
@@ -227,11 +186,10 @@ def check_device(name: str, tensor, x, reference: str = "x") -> None:
 def check_bias(
     bias: Optional[torch.Tensor], weight_size: Sequence[int], form: str, weight_dtype: torch.dtype, x
 ) -> None:
-    """Beside one head a bias may leave its axis out."""
     if bias is None:
         return
-    allowed = bias_size(weight_size, form)
-    if list(bias.shape) != allowed and not (allowed[:-1] == [1] and list(bias.shape) == allowed[1:]):
+    allowed = weights.bias_size(weight_size, form)
+    if not weights.takes_bias(weight_size, form, bias.shape):
         raise ValueError(f"bias has shape {_shape(bias)} while weight has {list(weight_size)}; allowed: {allowed}")
     if bias.dtype != weight_dtype:
         raise TypeError(f"bias has dtype {bias.dtype}; allowed: weight's dtype {weight_dtype}")
@@ -267,7 +225,3 @@ def check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, dia
     check_dtypes("x", x.dtype, weight_dtype)
     check_like("grad", grad, x)
     return sizes
-
-
-def bias_size(weight_size: Sequence[int], form: str):
-    return list(weight_size[: 2 if has_heads(weight_size, form) else 1])

@@ -10,7 +10,7 @@ from typing import Dict
 
 import torch
 
-from .. import recording
+from .. import recording, weights
 from . import arguments, launch, plain, problems
 from .arguments import Options
 from .launch import Launch
@@ -210,7 +210,7 @@ def grad_weight(
         launch.record(found)
     device, prefix = x.device, found.bias_tokens
     dw = (launch.zeros if prefix else launch.empty)(weight_size, dtype=weight_dtype, device=device)
-    size = arguments.bias_size(weight_size, form) if bias else (0,)
+    size = weights.bias_size(weight_size, form) if bias else (0,)
     db = launch.empty(size, dtype=weight_dtype, device=device)
     db_kernel = launch.empty((*size[:-1], prefix), dtype=weight_dtype, device=device) if bias and prefix else db
     found.run(x.data_ptr(), grad.data_ptr(), dw.data_ptr(), db_kernel.data_ptr() if bias else 0)

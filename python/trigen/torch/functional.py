@@ -14,7 +14,7 @@ from typing import Optional, Sequence, Tuple, Union
 import torch
 from torch.autograd import forward_ad
 
-from .. import recording
+from .. import recording, weights
 from ..options import Activation, Fill, Form, Layout, Math, Padding
 from . import arguments, known, ops, precision, transforms
 
@@ -101,7 +101,7 @@ def triangular_conv1d(
                     return _apply_known(x, weight, bias, x_pointer, weight_pointer, call)
                 return call.forward(x, bias, x_pointer, weight_pointer)
     arguments.check_tensor(x, "x")
-    pad = padding if type(padding) is int else resolve_padding(padding, arguments.taps_of(weight.shape, form))
+    pad = padding if type(padding) is int else resolve_padding(padding, weights.taps_of(weight.shape, form))
     options = (pad, layout, fill, diagonal, activation or "none", math, form)
     if _compiling() or not _direct(x, weight):
         return _dispatched(x, weight, bias, gate, residual, options)

@@ -13,10 +13,10 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import torch
 from torch import nn
 
-from .. import recording
+from .. import recording, weights
 from ..options import Activation, Fill, Form, Layout, Math, Padding
 from . import decoding, plain
-from .arguments import FILLS, FORMS, LAYOUTS, MATHS, Sizes, check_device, check_tensor, heads_of_batch, prefix_is_meant
+from .arguments import FILLS, LAYOUTS, MATHS, Sizes, check_device, check_tensor, heads_of_batch, prefix_is_meant
 from .functional import resolve_padding, triangular_conv1d
 
 ActivationLike = Union[Activation, nn.GELU, nn.SiLU, nn.Identity, None]
@@ -162,7 +162,7 @@ class TriangularConv1d(nn.Module):
             ("layout", layout, LAYOUTS),
             ("fill", fill, FILLS),
             ("math", math, MATHS),
-            ("form", form, tuple(FORMS)),
+            ("form", form, tuple(weights.SHAPES)),
         ):
             if value not in allowed:
                 raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")

@@ -27,6 +27,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
+from .. import weights
 from . import arguments, cuda, plain
 from .arguments import Options
 
@@ -104,7 +105,7 @@ def _fake_grad_weight(
 ):
     arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, diag, math, form)
     dw = x.new_empty(weight_size, dtype=weight_dtype)
-    return dw, dw.new_empty(arguments.bias_size(weight_size, form) if bias else [0])
+    return dw, dw.new_empty(weights.bias_size(weight_size, form) if bias else [0])
 
 
 # ---- the derivative -----------------------------------------------------------------------------------------------------
@@ -453,7 +454,7 @@ def _count(x_shape: Sequence[int], weight_shape: Sequence[int], layout: str, fil
     entries = triangle_entries(n, fill, diag)
     if form == "band":
         entries -= triangle_entries(n, fill, -weight_shape[-1])
-    return 2 * batch * features * arguments.taps_of(weight_shape, form) * entries
+    return 2 * batch * features * weights.taps_of(weight_shape, form) * entries
 
 
 @register_flop_formula([_forward.overloadpacket, _forward_pre.overloadpacket])

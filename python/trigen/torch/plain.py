@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 
 from .. import recording
+from ..weights import bias_size
 from . import arguments, problems
-from .arguments import SHORT_DTYPES, Options, Sizes, bias_size
+from .arguments import SHORT_DTYPES, Options, Sizes
 
 
 def _without_autocast(function):

@@ -12,7 +12,7 @@ from typing import Dict, NamedTuple, Optional, Tuple
 import torch
 
 from .. import problem as problem_text
-from .. import recording
+from .. import recording, weights
 from . import arguments
 from .precision import resolve_math
 
@@ -74,7 +74,7 @@ def contiguous_strides(sizes: arguments.Sizes, layout: str):
 def weight_strides(weight, form: str):
     """(head, row) strides of W[h,t,s,j], or of the rows that stand for it, in elements; None when the weight has to be copied first."""
     strides, shape = list(weight.stride()), list(weight.shape)
-    if not arguments.has_heads(shape, form):
+    if not weights.has_heads(shape, form):
         strides, shape = [0] + strides, [1] + shape
     if form == "toeplitz":  # one row
         strides.insert(1, 0)
