@@ -50,6 +50,26 @@ def refuse_the_usual_way(monkeypatch):
         monkeypatch.setattr(module, name, usual)
 
 
+@pytest.mark.parametrize("form", ["toeplitz", "band"])
+def test_a_known_step_of_a_form(device, learned, monkeypatch, form):  # noqa: F811
+    (x, weight, bias), dy = leaves_of(device)
+    weight = device.put(
+        weight.detach()[:, 0, 0].contiguous() if form == "toeplitz" else weight.detach()[:, :8, 0].nan_to_num()
+    )
+    weight.requires_grad_()
+    leaves, options = (x, weight, bias), (*OPTIONS[:-1], form)
+    want = [
+        cuda.run_forward(x.detach(), weight.detach(), bias.detach(), None, None, options, False)[0],
+        *cuda.gradients(dy, x.detach(), weight.detach(), bias.detach(), options),
+    ]
+    known.learn((x.shape, *KEY[:-1], form, False), x, weight, bias, options, None)
+    torch.autograd.grad(tt.triangular_conv1d(x, weight, bias, form=form), leaves, dy)  # learns the pair
+    refuse_the_usual_way(monkeypatch)
+    y = tt.triangular_conv1d(x, weight, bias, form=form)
+    for one, two in zip([y, *torch.autograd.grad(y, leaves, dy)], want):
+        assert torch.equal(one, two)
+
+
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_a_known_step_has_the_numbers_of_the_usual_one(device, learned, monkeypatch, with_bias):  # noqa: F811
     (x, weight, bias), dy = leaves_of(device)
