@@ -119,7 +119,7 @@ def triangular_conv1d(
     math       float32 only: "simt" (full precision), "f16x3" (the same on Hopper's tensor cores), "tf32", or "default":
                as jax_default_matmul_precision says
     form       what weight holds: "dense"; "toeplitz", [T] or [H, T], for W[h,t,s] = weight[h,t-s]; "band", [T, N] or [H, T, N], for
-               W[h,t,s] = weight[h,t,s-t+N-1] where t - s < N, else 0. Lower triangle, one tap. Nothing of T x T is made on a GPU
+               W[h,t,s] = weight[h,t,s-t+N-1] where t - s < N, else 0. Lower triangle, one tap. No kernel makes anything of T x T
 
     dtypes: float16, bfloat16, float32; weight and bias have x's dtype, or float32 beside 16-bit x. float64 runs in lax operations. Gradients of
     any order in reverse mode; jax.vmap, jax.jit and jax.shard_map. Under jit with sharded arrays and no shard_map XLA gathers the

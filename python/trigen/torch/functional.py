@@ -66,7 +66,7 @@ def triangular_conv1d(
     math       float32 only: "simt" (full precision), "f16x3" (the same on Hopper's tensor cores), "tf32", or "default":
                as PyTorch's switches for matrix products say
     form       what weight holds: "dense"; "toeplitz", [T] or [H, T], for W[h,t,s] = weight[h,t-s]; "band", [T, N] or [H, T, N], for
-               W[h,t,s] = weight[h,t,s-t+N-1] where t - s < N, else 0. Lower triangle, one tap. Nothing of T x T is made on a GPU
+               W[h,t,s] = weight[h,t,s-t+N-1] where t - s < N, else 0. Lower triangle, one tap. No kernel makes anything of T x T
 
     dtypes: float16, bfloat16, float32 (x, gate, residual, y); weight and bias have x's dtype, or float32 beside 16-bit x. float64
     runs in plain torch. Returns y, contiguous, like x. Inputs need not be contiguous (docs/pytorch-reference.md says which are copied).
