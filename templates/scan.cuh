@@ -52,7 +52,13 @@ class Block {
     states_.template take_carry<kBackward>(carry, 0);
     const Activations* const in = kBackward ? &at_.p.y : &at_.p.x;
     if constexpr (G::kBlocks > 1) {
-      make_outputs_behind_maps<kBackward>(in, carry);
+      Elements<C> x;  // read again: fewer registers than to keep them beside the outputs of the step before
+      walk_behind_maps<kBackward>(
+          in, carry, [&](int i) { ring_.read(x, i, 0); },
+          [&](int i, Map<kF>& state) {
+            make_outputs_from<kBackward>(state, ring_.gains_at(i), x,
+                                         at_.token(at_.template step_at<kBackward>(i)));
+          });
     } else {
       ring_.template walk<kBackward>(in, nullptr, ready(), [&](int i, int step) {
         Elements<C> x;
@@ -84,14 +90,19 @@ class Block {
     Map<kF> carry, back;
     float* const states = static_cast<float*>(at_.p.workspace) + carry_floats(s.op, c, at_.z) + at_.column();
     states_.template take_carry<false>(carry, 0);
-    ring_.template walk<false>(&at_.p.x, nullptr, ready(), [&](int i, int step) {
-      const Map<kF> state = pass<false>(i, carry);
-      if (at_.warp == 0 && at_.token_lane == 0) {
+    const auto keep = [&](int step, const Map<kF>& state) {
+      if (at_.warp != 0 || at_.token_lane != 0) return;
 #pragma unroll
-        for (int f = 0; f < kF; ++f)
-          if (at_.feature + f < at_.z.D) states[step * columns(at_.z) + f] = state.state[f];
-      }
-    });
+      for (int f = 0; f < kF; ++f)
+        if (at_.feature + f < at_.z.D) states[step * columns(at_.z) + f] = state.state[f];
+    };
+    if constexpr (G::kBlocks > 1)
+      walk_behind_maps<false>(
+          &at_.p.x, carry, [](int) {},
+          [&](int i, const Map<kF>& state) { keep(at_.template step_at<false>(i), state); });
+    else
+      ring_.template walk<false>(&at_.p.x, nullptr, ready(),
+                                 [&](int i, int step) { keep(step, pass<false>(i, carry)); });
     states_.template take_carry<true>(back, 1);
     ring_.template walk<true>(
         &at_.p.x, &at_.p.y, [] {},
@@ -137,32 +148,32 @@ class Block {
     return map;
   }
 
-  // Of a cluster: a step's map is sent ahead of the outputs of the step before, so that the other blocks' maps come while
-  // these are made.
-  template <bool kBackward>
-  __device__ __forceinline__ void make_outputs_behind_maps(const Activations* in, Map<kF>& carry) {
-    Elements<C> x;
+  // Of a cluster: a step's map is sent ahead of what the step before is for, finish(i, state) with the state before the
+  // thread's tokens, so that the other blocks' maps come meanwhile. hold(i) takes what finish(i) needs of the ring.
+  template <bool kBackward, class Hold, class Finish>
+  __device__ __forceinline__ void walk_behind_maps(const Activations* in, Map<kF>& carry, const Hold& hold,
+                                                   const Finish& finish) {
     Map<kF> here;  // of the block's tokens before the thread's
-    const auto finish = [&](int i, Map<kF>& state) {
+    const auto arrive = [&](int i) {
+      Map<kF> state = states_.template receive<kBackward>(i, carry);
       pass_on(here, state);
-      make_outputs_from<kBackward>(state, ring_.gains_at(i), x,
-                                   at_.token(at_.template step_at<kBackward>(i)));
+      return state;
     };
     ring_.template walk<kBackward>(in, nullptr, ready(), [&](int i, int) {
-      Elements<C> next;
-      ring_.read(next, i, 0);
-      Map<kF> map = map_of<kBackward>(ring_.gains_at(i), next), state;
+      Elements<C> x;
+      ring_.read(x, i, 0);
+      Map<kF> map = map_of<kBackward>(ring_.gains_at(i), x), state;
       const Map<kF> before = states_.template join_lanes<kBackward>(map);
       float* const through = states_.exchange_at(i);
       states_.template hand_on<kBackward>(map, through);
-      if (i > 0) state = states_.template receive<kBackward>(i - 1, carry);
+      if (i > 0) state = arrive(i - 1);
       __syncthreads();
       states_.template send_to_blocks<kBackward>(through, i);
       if (i > 0) finish(i - 1, state);
       here = states_.template behind_warps_before<kBackward>(through, before);
-      ring_.read(x, i, 0);  // again: fewer registers than to keep them beside the outputs
+      hold(i);
     });
-    Map<kF> state = states_.template receive<kBackward>(at_.steps() - 1, carry);
+    Map<kF> state = arrive(at_.steps() - 1);
     finish(at_.steps() - 1, state);
   }
 
