@@ -19,10 +19,6 @@ using schedule::Sizes;
 // A kernel whose sizes come at run time.
 template <Kernel C>
 inline constexpr bool kGeneric = C.shape.T == 0;
-template <Kernel C>
-inline constexpr bool kDense = C.shape.w == WeightForm::kDense;
-template <Kernel C>
-inline constexpr bool kBand = C.shape.w == WeightForm::kBand;
 // Vector accesses along features or tokens exclude taps, so a generic kernel that has them serves K = 1 only. A W of
 // another form has none.
 template <Kernel C>

@@ -4,6 +4,7 @@
 // grid {T / kReduceDiagonals, H}.
 #pragma once
 
+#include "diagonals.cuh"
 #include "epilogue.cuh"
 
 namespace trigen {
@@ -22,8 +23,7 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const float* parts,
 template <Kernel C>
 __device__ __forceinline__ void reduce_diagonals(const Params& p) {
   constexpr Config c = C.config;
-  constexpr DType kW = C.shape.wdtype;
-  constexpr int kHere = schedule::kReduceDiagonals, kLanes = schedule::kReduceThreads / kHere;
+  constexpr int kHere = schedule::kReduceDiagonals;
   constexpr int kSplits = c.split_k > 1 ? c.split_k : 1;
   const Sizes z = sizes_of<C>(p);
   const int place = static_cast<int>(threadIdx.x) % kHere, lane = static_cast<int>(threadIdx.x) / kHere;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void reduce_diagonals(const Params& p) {
   // Lane by lane the splits of a row of tiles, one row after the other.
   float sum = 0.0f;
   const int first_row = distance / c.tile_m;
-  for (int part = lane; distance < z.T && part < (row_tiles - first_row) * kSplits; part += kLanes) {
+  for (int part = lane; distance < z.T && part < (row_tiles - first_row) * kSplits; part += kDiagonalLanes) {
     const int row = first_row + part / kSplits, split = part % kSplits, t0 = row * c.tile_m;
     const float* const own =
         parts + ((static_cast<long long>(split) * z.H + head) * tiles + schedule::tiles_before(c, row)) *
@@ -44,13 +44,8 @@ __device__ __forceinline__ void reduce_diagonals(const Params& p) {
     for (int column = first; column <= last; ++column)
       sum += own[column * schedule::tile_diagonals(c) + distance - t0 + (column + 1) * c.tile_n - 1];
   }
-  __shared__ float sums[kLanes][kHere];
-  sums[lane][place] = sum;
-  __syncthreads();
-  if (lane != 0 || distance >= z.T) return;
-  for (int i = 1; i < kLanes; ++i) sum += sums[i][place];
-  auto* const to = static_cast<Storage<kW>*>(p.w) + (head * p.w_head + distance);
-  *to = from_float<kW>(sum + (C.shape.accumulate ? to_float<kW>(*to) : 0.0f));
+  __shared__ float sums[schedule::kReduceThreads];
+  if (!write_diagonal<C>(p, sums, head, distance, z.T, sum)) return;
   if constexpr (C.shape.bias && c.split_k > 1) reduce_bias<C>(p, parts, z, head, distance);
 }
 

@@ -1,11 +1,16 @@
 // Storage types of the dtypes, and raw words as they travel between global memory, registers and shared
-// memory.
+// memory; and which form W has.
 #pragma once
 
 #include "config.h"
 #include "ptx/convert.cuh"
 
 namespace trigen {
+
+template <Kernel C>
+inline constexpr bool kDense = C.shape.w == WeightForm::kDense;
+template <Kernel C>
+inline constexpr bool kBand = C.shape.w == WeightForm::kBand;
 
 template <DType D>
 struct StorageOf {

@@ -23,19 +23,37 @@ TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPanel; }
 // A launch before the product packs W (pack.h), vec_a elements at a time, or writes strips of what stands for it
-// (strips.h), or TMA reads W itself (vec_a = 8), 16-bit or f32. f32 weights become 16-bit ones in the kernel (weights_f32.cuh).
+// (strips.h); or TMA reads W itself (vec_a = 8), 16-bit or f32, or the product a Toeplitz matrix's numbers. f32 weights become
+// 16-bit ones in the kernel (weights_f32.cuh).
 TRIGEN_HOST_DEVICE constexpr bool packs(const Shape& s, const Config& c) {
   return !makes_weights(s.op) && c.weights == Access::kPacked;
 }
 TRIGEN_HOST_DEVICE constexpr bool reads_f32_weights(const Shape& s, const Config& c) {
-  return !makes_weights(s.op) && s.dtype != DType::kF32 && s.wdtype == DType::kF32 && !packs(s, c);
+  return !makes_weights(s.op) && s.dtype != DType::kF32 && s.wdtype == DType::kF32 && !packs(s, c) &&
+         s.w == WeightForm::kDense;
+}
+// A Toeplitz matrix that no launch writes strips of: its numbers stay in shared memory (wgmma_sm90/toeplitz.cuh), of each head
+// twice those of all distances that a row tile meets and 64 zeros.
+TRIGEN_HOST_DEVICE constexpr bool keeps_numbers(const Shape& s, const Config& c) {
+  return !makes_weights(s.op) && s.w == WeightForm::kToeplitz && !packs(s, c);
+}
+TRIGEN_HOST_DEVICE constexpr int reached_rows(const Shape& s, const Config& c) {
+  return schedule::ceil_div(s.T, c.tile_m) * c.tile_m;
+}
+TRIGEN_HOST_DEVICE constexpr int head_numbers_bytes(const Shape& s, const Config& c) {
+  return 4 * (reached_rows(s, c) + kPanel) + 64;
+}
+TRIGEN_HOST_DEVICE constexpr int numbers_bytes(const Shape& s, const Config& c) {
+  if (!keeps_numbers(s, c)) return 0;
+  const long long all = static_cast<long long>(s.H) * head_numbers_bytes(s, c);
+  return all < kSharedLimit ? static_cast<int>(all) : kSharedLimit;  // more than there is
 }
 // Layout bdt, read in place: K-major as the product's B; staged output is transposed.
 TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {
   return s.layout == Layout::kBDT && c.activations == Access::kDirect;
 }
 TRIGEN_HOST_DEVICE constexpr int rows_bytes(const Shape& s, const Config& c) {  // A's in a stage
-  return consumers(c) * (reads_f32_weights(s, c) ? 2 : 1) * kPanelBytes;
+  return keeps_numbers(s, c) ? 0 : consumers(c) * (reads_f32_weights(s, c) ? 2 : 1) * kPanelBytes;
 }
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Shape& s, const Config& c) {
   return rows_bytes(s, c) + panels(c) * kPanelBytes;
@@ -57,12 +75,13 @@ TRIGEN_HOST_DEVICE constexpr int panel_buffers(const Shape& s) {
 // Output panels that each multiplying warpgroup can stage: in the memory that the ring leaves, at most its
 // tile. 0: too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Shape& s, const Config& c) {
-  const int room = kSharedLimit - kBarrierBytes - sent_bytes(c) - c.stages * stage_bytes(s, c);
+  const int room =
+      kSharedLimit - kBarrierBytes - sent_bytes(c) - numbers_bytes(s, c) - c.stages * stage_bytes(s, c);
   return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * panel_buffers(s) * kPanelBytes));
 }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
   return c.stages * stage_bytes(s, c) + consumers(c) * store_panels(s, c) * panel_buffers(s) * kPanelBytes +
-         sent_bytes(c) + kBarrierBytes;
+         sent_bytes(c) + numbers_bytes(s, c) + kBarrierBytes;
 }
 // Numbers of k blocks of a product's row tiles, in stages of the ring.
 struct TileStages {
@@ -83,8 +102,8 @@ TRIGEN_HOST_DEVICE constexpr TileStages tile_stages(const Shape& s, const Config
     found.lengths |= bit;
     if (first.blocks == second.blocks) continue;
     found.shared_in_part |= bit;
-    found.in_flight &=
-        longest.blocks >= 2 && (reads_f32_weights(s, c) || longest.unmasked_blocks >= longest.blocks - 1);
+    found.in_flight &= longest.blocks >= 2 && (reads_f32_weights(s, c) || keeps_numbers(s, c) ||
+                                               longest.unmasked_blocks >= longest.blocks - 1);
   }
   return found;
 }
@@ -93,7 +112,7 @@ TRIGEN_HOST_DEVICE constexpr TileStages tile_stages(const Shape& s, const Config
 // landed before it next waits at that stage, and nothing orders bulk copies. It knows of the block `stages -
 // 1` later, if it reads that one: the loading thread asks for that block after the other warpgroup has
 // released the stage before the skipped one. The other warpgroup does so after its wait for the skipped one,
-// if both are of one tile and the stage before is still in flight (unmasked blocks, f32 weights).
+// if both are of one tile and the stage before is still in flight (unmasked blocks, f32 weights, numbers).
 TRIGEN_HOST_DEVICE constexpr bool skips_blocks(const Shape& s, const Config& c) {
   if (s.w == WeightForm::kBand) return false;  // its tiles have other numbers of blocks
   if (c.cluster > 1 || consumers(c) == 1 || s.T == 0 || s.T > 65536) return false;

@@ -181,7 +181,7 @@ class MmaTmaSm90 final : public PersistentFamily {
     if (weight_path(p) == Access::kPacked) return too_many_to_pack_weights(p);
     return std::nullopt;
   }
-  bool takes_strips() const override { return true; }
+  bool takes_forms() const override { return true; }
   const PersistentKernel& kernel(Op) const override { return product_; }
 
  private:

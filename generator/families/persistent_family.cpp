@@ -99,7 +99,7 @@ std::vector<int> boxes(const Problem& p) {
 ConfigKey boxes_key() { return {&Config::box, {0, 16, 32}, "boxes have 64 features (0), 32 or 16"}; }
 
 std::optional<std::string> PersistentFamily::refusal(const Problem& p) const {
-  if (p.w != WeightForm::kDense && (is_weight(p) || !takes_strips()))
+  if (p.w != WeightForm::kDense && !takes_forms())
     return text("multiplies with a W that is a matrix, w=" + to_string(p.w) + " stands for one");
   if (auto why = refuse(p)) return why;
   return is_weight(p) ? std::nullopt : too_many_tiles(p);

@@ -83,8 +83,8 @@ class PersistentFamily : public Family {
   // The reason why this family does not make the problem, whatever the config: "makes K=1 with pad=0". nullopt: it
   // does.
   virtual std::optional<std::string> refuse(const Problem& problem) const = 0;
-  // Does the family read strips of what stands for W (templates/strips.h)?
-  virtual bool takes_strips() const { return false; }
+  // Does the family take forms of W (WeightForm): strips of what stands for it (templates/strips.h), and gradients of that?
+  virtual bool takes_forms() const { return false; }
   // refuse(), and products of more tiles than the kernels count.
   std::optional<std::string> refusal(const Problem& problem) const;
   // The kernel that makes an op.

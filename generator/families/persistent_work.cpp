@@ -1,6 +1,7 @@
 #include "generator/families/persistent_work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "generator/families/tile_family.h"
@@ -149,6 +150,19 @@ int loads_of_stacks(const StreamK& s, int tokens, int grid) {
   return static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(each, kLoads) * kLoads + kStart);
 }
 
+// The same of a Toeplitz matrix's diagonals: a lane has every 8th row of 64 of the longest one, which meets one tile or two in
+// each, and what parts these have.
+int loads_of_diagonals(const StreamK& s, double tiles, int tokens, int grid) {
+  constexpr int kLoads = 4, kStart = 12;
+  constexpr double kTiles = 1.5;
+  const double rows = static_cast<double>(schedule::ceil_div(tokens, kPanel)),
+               lanes = static_cast<double>(schedule::kReduceThreads) / schedule::kReduceDiagonals,
+               parts = tiles / std::max(1, s.wide + s.narrow);
+  const auto each = static_cast<int>(std::ceil(rows * kTiles * parts / lanes));
+  const int64_t items = int64_t{s.copies} * schedule::ceil_div(tokens, schedule::kReduceDiagonals);
+  return static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(each, kLoads) * kLoads + kStart);
+}
+
 // grad_weight by slices: a cluster for every tile. Where not all of them run at the same time with one block on an SM,
 // some wait for their turn, or two blocks share an SM where both fit.
 Work sliced_weight_work(const Problem& p, const Target& target, const Config& c) {
@@ -223,6 +237,9 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                              : static_cast<double>(s.wide_sums());  // written of a part
   double parts = static_cast<double>(s.parts()) * sums * 4;
   if (s.narrow > 0) parts += static_cast<double>(s.sharers() + s.narrow) * kNarrowSums * 4;
+  const bool diagonals = s.diagonals > 0;
+  const double left = s.whole_tiles + s.parts() + (s.narrow > 0 ? s.sharers() + s.narrow : 0);  // work tiles
+  if (diagonals) parts = left * s.diagonals * 4;
   // Parts are written beside the product, mostly into the L2.
   work.memory_bytes = count_work(p).min_bytes + parts / 2;
   work.l2_bytes = s.depth * 128.0 *
@@ -235,8 +252,10 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
     work.passes.push_back({.rates = weight::admits_reduction(c) ? llvm::StringLiteral("add_parts")
                                                                 : llvm::StringLiteral("add_parts_after"),
                            .bytes = parts,
-                           .parts = stacks ? loads_of_stacks(s, static_cast<int>(p.T), reduce_grid)
-                                           : loads_of_reduction(s, reduce_grid)});
+                           .parts = diagonals
+                                        ? loads_of_diagonals(s, left, static_cast<int>(p.T), reduce_grid)
+                                    : stacks ? loads_of_stacks(s, static_cast<int>(p.T), reduce_grid)
+                                             : loads_of_reduction(s, reduce_grid)});
   put_copies(work, p, c);
   return work;
 }

@@ -18,8 +18,9 @@ namespace weight = persistent::weight;
 std::string text(const llvm::Twine& t) { return t.str(); }
 
 // dW leaves by TMA where it is aligned for that and its rows are whole pieces of 16 bytes (8), else in pairs
-// or single elements.
+// or single elements: rows of what stands for W have no alignment in common.
 int output_vector(const Problem& p) {
+  if (p.w != WeightForm::kDense) return 1;
   return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
 }
 
@@ -27,8 +28,10 @@ ConfigKey output_key(const Problem& p) {
   ConfigKey key{&Config::vec_c, {1}};
   for (int vec : {2, 8})
     if (vec <= output_vector(p)) key.allowed.push_back(vec);
-  key.why = text("T=" + llvm::Twine(p.T) + " and walign=" + llvm::Twine(p.walign) + " allow " +
-                 llvm::Twine(output_vector(p)));
+  key.why = p.w != WeightForm::kDense
+                ? text("w=" + to_string(p.w) + " is written by elements")
+                : text("T=" + llvm::Twine(p.T) + " and walign=" + llvm::Twine(p.walign) + " allow " +
+                       llvm::Twine(output_vector(p)));
   return key;
 }
 
@@ -58,9 +61,12 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
 }
 
 // Narrow boxes are for activations as they lie: joined batches leave nothing empty. Whole batches one below the other are
-// for single taps that TMA reads as they lie; slices for single taps of few tiles, with at least one k block for each.
+// for single taps that TMA reads as they lie; slices for single taps of few tiles, with at least one k block for each. Of a
+// Toeplitz matrix both warpgroups leave diagonals of every tile, of no form batches are stacked.
 bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
+  if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
+  if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
   if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
@@ -190,7 +196,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
                            .cluster = 1,
                            .shared_bytes = weight::kReduceSharedBytes,
                            .maps = {},
-                           .early = weight::admits_reduction(c),
+                           .early = weight::admits_reduction(c) || p.w == WeightForm::kToeplitz,
                            .register_threads = weight::admits_reduction(c) ? 1024u : 0u});
   plan.workspace_bytes = 4 * stream_k.workspace();
 }

@@ -38,7 +38,9 @@ StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
       .every_row = p.epilogue.bias,
       .interleaves = p.K == 1,
       .parts_alone = weight::stacks(c),
-      .taps = static_cast<int>(p.K)});
+      .taps = static_cast<int>(p.K),
+      .width = weight::stream_k_width(c, static_cast<int>(p.width)),
+      .diagonals = weight::work_diagonals(kernel_shape(p), c)});
 }
 
 double multiplied_depth(const Problem& p, const Config& c) {

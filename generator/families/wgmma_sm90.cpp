@@ -15,12 +15,17 @@ namespace {
 
 namespace geometry = wgmma_sm90;
 
+constexpr int kMostStages = 12;
+// Of a Toeplitz matrix: more heads and tokens are no start that a launch of strips would not beat (not measured).
+constexpr int kMostNumbersBytes = 48 << 10;
+
 // TMA reads W, 16-bit or f32, in rows of 16 bytes. A launch of its own packs f32 weights and those that are
-// not aligned. Aligned f32 weights allow both.
+// not aligned. Aligned f32 weights allow both. A launch writes strips of what stands for W, but a Toeplitz matrix's numbers may
+// stay in shared memory.
 std::vector<Access> weight_paths(const Problem& p) {  // worth a try
   std::vector<Access> paths;
   const bool dense = p.w == WeightForm::kDense;
-  if (p.walign >= 16 && dense) paths.push_back(Access::kDirect);
+  if (dense ? p.walign >= 16 : p.w == WeightForm::kToeplitz) paths.push_back(Access::kDirect);
   if ((p.wdtype != p.dtype || p.walign < 16 || !dense) && !too_many_to_pack_weights(p))
     paths.push_back(Access::kPacked);
   return paths;
@@ -41,14 +46,14 @@ class Product final : public PersistentKernel {
             {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
             {&Config::cluster, {1, 2}},
             boxes_key(),
-            range_key(&Config::stages, 2, 12),
+            range_key(&Config::stages, 2, kMostStages),
             slices_key(p, c),
             geometry::slices(c) ? ConfigKey{&Config::raster, {0}, "slices have no sections"} : raster_key(),
-            ConfigKey(&Config::weights, weight_paths(p),
-                      "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
+            weights_key(p, c),
             ConfigKey(&Config::activations, {activation_path(p)},
                       "what TMA cannot take is packed, and nothing else"),
-            c.weights == Access::kPacked ? read_key(p) : vector_key(&Config::vec_a, 8),
+            c.weights == Access::kPacked || p.w != WeightForm::kDense ? read_key(p)
+                                                                      : vector_key(&Config::vec_a, 8),
             vector_key(&Config::vec_b, activation),
             vector_key(&Config::vec_c, activation),
             blocks_key()};
@@ -93,8 +98,15 @@ class Product final : public PersistentKernel {
                    p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster, box), {8, 16, 32}, 2))
             for (Access path : weight_paths(p)) {
               Config own = with_weights(p, c, path);
-              // f32 weights take more of a stage: as many stages as there is room for.
-              if (geometry::reads_f32_weights(shape, own))
+              if (geometry::numbers_bytes(shape, own) > kMostNumbersBytes) continue;
+              // f32 weights take more of a stage, numbers nothing: as many stages as there is room for.
+              if (geometry::keeps_numbers(shape, own)) {
+                const int panels_before = geometry::store_panels(shape, with_weights(p, c, Access::kPacked));
+                for (Config more = own;
+                     ++more.stages <= kMostStages && geometry::store_panels(shape, more) >= panels_before;)
+                  own.stages = more.stages;
+              }
+              if (geometry::reads_f32_weights(shape, own) || geometry::keeps_numbers(shape, own))
                 while (own.stages > 2 && geometry::store_panels(shape, own) < 1) --own.stages;
               out.push_back(own);
             }
@@ -109,9 +121,11 @@ class Product final : public PersistentKernel {
 
   void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
-    const WeightOperand weights = p.w != WeightForm::kDense      ? strip_weights(p)
-                                  : c.weights == Access::kPacked ? packed_weights(p)
-                                                                 : direct_weights(p);
+    const bool numbers = geometry::keeps_numbers(kernel_shape(p), c);
+    const WeightOperand weights = numbers || (p.w == WeightForm::kDense && c.weights == Access::kDirect)
+                                      ? direct_weights(p)
+                                  : p.w == WeightForm::kDense ? packed_weights(p)
+                                                              : strip_weights(p);
     prepare_weights(weights, plan);
     const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(kernel_shape(p), c);
     const int features = geometry::box_features(c);
@@ -119,7 +133,8 @@ class Product final : public PersistentKernel {
       const TensorMapSpec whole = activation_map(p, source, tokens);
       return tokens ? with_rows(whole, features) : with_columns(whole, features);
     };
-    product.maps = {weights.map, map(forward ? MapSource::kX : MapSource::kY),
+    // Nothing looks at a map of numbers.
+    product.maps = {numbers ? map(MapSource::kX) : weights.map, map(forward ? MapSource::kX : MapSource::kY),
                     map(forward ? MapSource::kY : MapSource::kX)};
     if (p.epilogue.pre) product.maps.push_back(map(MapSource::kPre));
     if (p.epilogue.gate) product.maps.push_back(map(MapSource::kGate));
@@ -130,6 +145,14 @@ class Product final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
+  static ConfigKey weights_key(const Problem& p, const Config& c) {
+    if (p.w == WeightForm::kToeplitz && geometry::sharers(c) > 1)
+      return {&Config::weights, {Access::kPacked}, "blocks of a cluster share loads of strips"};
+    if (p.w == WeightForm::kBand)
+      return {&Config::weights, {Access::kPacked}, "a launch writes strips of a band"};
+    return ConfigKey(&Config::weights, weight_paths(p),
+                     "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed");
+  }
   // Clusters of tiles of 128 rows share loads of W, those of 64 rows two row tiles.
   static ConfigKey slices_key(const Problem& p, const Config& c) {
     if (p.w == WeightForm::kBand)
@@ -157,6 +180,7 @@ class Product final : public PersistentKernel {
       return;
     for (Access path : weight_paths(p)) {
       Config own = with_weights(p, c, path);
+      if (geometry::numbers_bytes(kernel_shape(p), own) > kMostNumbersBytes) continue;
       while (own.stages > 2 && geometry::store_panels(kernel_shape(p), own) < 1) --own.stages;
       out.push_back(own);
     }
@@ -167,7 +191,7 @@ class Product final : public PersistentKernel {
   }
   static Config with_weights(const Problem& p, Config c, Access path) {
     c.weights = path;
-    c.vec_a = path == Access::kDirect ? 8 : most_read(p);
+    c.vec_a = path == Access::kDirect && p.w == WeightForm::kDense ? 8 : most_read(p);
     return c;
   }
 };
@@ -195,8 +219,9 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
                          blocks / c.cluster);
   const bool f32_weights = geometry::reads_f32_weights(shape, c);
   const bool residual = geometry::multiplies_residual(shape);
-  const double rows = c.tile_m * (f32_weights ? 2.0 : 1.0);  // of 128 bytes, of A in a stage
-  const bool split_a = c.weights == Access::kDirect && splits_lines(p.T, p.wdtype),
+  const bool numbers = geometry::keeps_numbers(shape, c);
+  const double rows = numbers ? 0 : c.tile_m * (f32_weights ? 2.0 : 1.0);  // of 128 bytes, of A in a stage
+  const bool split_a = c.weights == Access::kDirect && !numbers && splits_lines(p.T, p.wdtype),
              split_b = activations_split_lines(p, c);
   const Epilogue& e = p.epilogue;
   Work work{.rates = geometry::slices(c) ? llvm::StringLiteral("ring_pairs") : llvm::StringLiteral("ring"),
@@ -267,7 +292,7 @@ class WgmmaSm90 final : public PersistentFamily {
     return std::nullopt;
   }
 
-  bool takes_strips() const override { return true; }
+  bool takes_forms() const override { return true; }
   const PersistentKernel& kernel(Op op) const override {
     if (makes_weights(op)) return weight_;
     return product_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "params.h"
+#include "persistent/diagonals.cuh"
 #include "persistent/shift.cuh"
 #include "persistent/stacked.cuh"
 #include "persistent/weight_panels.cuh"
@@ -320,9 +321,9 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
     const int first_row = kEdge<C> * work.row + 128 * place.row,
               first_column = kEdge<C> * work.column + 128 * place.column;
     const auto is_touched = [&](int column) {
-      return kEdge<C> == 128 || touched<C>(first_row, column, tokens, diag);
+      return kEdge<C> == 128 || touched<C>(p, first_row, column, tokens, diag);
     };
-    if (G::kSquares && !with_bias && !is_touched(first_column) && (work.number >= 0 || !s.zero_outside)) {
+    if (G::kSquares && !with_bias && !is_touched(first_column) && (work.number >= 0 || !fills_outside(s))) {
       drop_work<C>(ring, at, work, features, tap, lane);
       continue;
     }
@@ -341,7 +342,15 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
     }
 
     constexpr int kWidth = G::kSquares ? 256 : kN;  // of a part
-    if constexpr (stacks(C.config)) {
+    if constexpr (schedule::sums_diagonals(s)) {
+      const int number = work.number >= 0 ? work.number : stream_k.whole_number(work.narrow, work.index);
+      float* const to = static_cast<float*>(p.workspace) + stream_k.slot(number) +
+                        (rank * kConsumers + static_cast<int>(group)) * group_diagonals(C.config);
+      if (kN == 256 && work.narrow)
+        store_diagonals<C, 128>(ring, to, sum, group);
+      else
+        store_diagonals<C, kN>(ring, to, sum, group);
+    } else if constexpr (stacks(C.config)) {
       store_stack<C>(static_cast<float*>(p.workspace) + stream_k.slot(work.number), sum, group);
     } else if (work.number >= 0) {
       // 16 bytes a thread, one thread after the other, as reduce.cuh reads them.
@@ -434,8 +443,8 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
     }
     const int first_row = kEdge<C> * work.row + 128 * place.row,
               first_column = kEdge<C> * work.column + 128 * place.column;
-    const bool dropped =
-        Geometry<C>::kSquares && !C.shape.zero_outside && !touched<C>(first_row, first_column, tokens, diag);
+    const bool dropped = Geometry<C>::kSquares && !fills_outside(C.shape) &&
+                         !touched<C>(p, first_row, first_column, tokens, diag);
     if (tile > 0) ptx::named_barrier(kTurn + static_cast<int>(group), 256);
     if (dropped)
       drop_work<C>(ring, at, work, features, 0, lane);
@@ -471,7 +480,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   const Ring<G> ring = ring_of_block<G>();
   if constexpr (stacks(C.config)) clear_unfilled<C>(ring.base);
   prepare<G>([&] { ring.init(); }, map_dy, map_x, map_dw);
-  if constexpr (admits_reduction(C.config) || C.shape.op == Op::kGram) ptx::let_next_launch_start();
+  if constexpr (lets_next_start(C.shape, C.config)) ptx::let_next_launch_start();
   ptx::wait_for_launches_before();
   split_roles<G>(
       [&](unsigned thread) {
@@ -480,7 +489,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
           load_grad_weight<C>(ring, stream_k, depth_rows<C>(p, z.features).features, rank, itself, map_dy,
                               map_x);
         // The warps that have nothing to load write zeros to the columns without a tile.
-        if (C.shape.zero_outside && warp > 0)
+        if (C.shape.zero_outside && !schedule::sums_diagonals(C.shape) && warp > 0)
           write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
                          static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32),
                          pause_of_zeros<C>(stream_k, z.heads, static_cast<int>(gridDim.x)));

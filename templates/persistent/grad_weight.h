@@ -76,6 +76,11 @@ TRIGEN_HOST_DEVICE constexpr int slices_bytes(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
   return stacks(c) || (c.split_k > 1 && c.tile_n == 128 && !slices(c));
 }
+// The launch behind the product may begin before it ends: the reduction beside it, that of diagonals where blocks have ended, and
+// what follows gram.
+TRIGEN_HOST_DEVICE constexpr bool lets_next_start(const Shape& s, const Config& c) {
+  return admits_reduction(c) || schedule::sums_diagonals(s) || s.op == Op::kGram;
+}
 TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
   return admits_reduction(c) ? 512 : threads(c);
 }
@@ -98,6 +103,20 @@ TRIGEN_HOST_DEVICE constexpr int edge_of(const Config& c) {
 }
 // StreamK counts edges of 128 at least: tiles of 64 are divided like those of a matrix twice as large.
 TRIGEN_HOST_DEVICE constexpr int stream_k_scale(const Config& c) { return edge_of(c) == 64 ? 2 : 1; }
+// Zeros between a triangle and the rest of its matrix; those of a band lie in its rows (write_zeros), a Toeplitz matrix has none.
+TRIGEN_HOST_DEVICE constexpr bool fills_outside(const Shape& s) {
+  return s.zero_outside && s.w == WeightForm::kDense;
+}
+// Of a Toeplitz matrix (diagonals.cuh) a multiplying warpgroup leaves its sums along the diagonals of 64 rows, by t - s from the
+// upper right corner on, and one more that no element has.
+TRIGEN_HOST_DEVICE constexpr int group_diagonals(const Config& c) { return kPanel + c.tile_n; }
+TRIGEN_HOST_DEVICE constexpr int work_diagonals(const Shape& s, const Config& c) {
+  return schedule::sums_diagonals(s) ? c.cluster * kConsumers * group_diagonals(c) : 0;
+}
+// A band's width as StreamK counts it.
+TRIGEN_HOST_DEVICE constexpr int stream_k_width(const Config& c, int width) {
+  return width > 0 ? stream_k_scale(c) * (width - 1) + 1 : 0;
+}
 // setmaxnreg, in units of 8.
 inline constexpr int kLoadRegisters = 40;
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return admits_reduction(c) ? 168 : 232; }

@@ -1,6 +1,8 @@
-// The second kernel of grad_weight: adds the parts of every shared tile.
+// The second kernel of grad_weight: adds the parts of every shared tile, or of a Toeplitz matrix what tiles and parts have
+// of each diagonal.
 #pragma once
 
+#include "diagonals.cuh"
 #include "persistent/grad_weight.cuh"
 
 namespace trigen::persistent::weight {
@@ -170,7 +172,7 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
     const auto is_touched = [&](int position) {
       constexpr int kBlock = 128 * kWidth / 4;
       return kEdge<C> == 128 ||
-             touched<C>(kEdge<C> * now.row + position / kBlock * 128,
+             touched<C>(p, kEdge<C> * now.row + position / kBlock * 128,
                         kEdge<C> * now.column + position % kBlock / 4096 * 128, tokens, diag);
     };
     const auto write = [&](int position, const float4& sum) {
@@ -183,7 +185,7 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
       write_pair<C>(p, head, tap, tokens, diag, r + 8, c, sum.z, sum.w);
     };
     if (now.parts.count > 0 && !is_touched(now.position)) {
-      if constexpr (C.shape.zero_outside)
+      if constexpr (fills_outside(C.shape))
         for (int i = 0; i < (now.log < 0 ? kRun : 1); ++i)
           if (const int each = now.log < 0 ? kReduceThreads : kReduceThreads >> now.log; thread < each)
             write(now.position + each * i + thread, make_float4(0, 0, 0, 0));
@@ -229,9 +231,87 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
   ptx::wait_for_launches_before();
 }
 
+// A work tile's place in the grid of blocks that made it: the 64 rows of a Toeplitz matrix from `row` on, around column `at`.
+template <Kernel C>
+struct DiagonalTile {
+  int tile, row, rank;  // of StreamK, without copies; its row; the block in its cluster
+  int column, width;    // the block's first column, and how many it has
+  bool narrow;
+  __device__ __forceinline__ DiagonalTile(const StreamK& s, int first_row, int at) {
+    row = first_row / kEdge<C>;
+    const int place = at / kEdge<C> - s.first(row), below = first_row % kEdge<C> / 128;
+    narrow = s.unit == 2 && place % 2 == 0 && place == s.span(row) - 1;
+    tile = s.before(narrow, row) + (narrow ? 0 : place / s.unit);
+    column = kEdge<C> * (s.first(row) + place / s.unit * s.unit);
+    width = narrow ? 128 : C.config.tile_n;
+    rank = below;
+    if constexpr (Geometry<C>::kSquares) {
+      const int beside = at % kEdge<C> / 128;
+      column += 128 * beside;
+      rank = 2 * below + beside;
+    }
+  }
+};
+
+// What the blocks that made a Toeplitz matrix's tiles have of its diagonals (diagonals.cuh). A block adds kReduceDiagonals of
+// one head at a time, by lanes: of as many rows of 64 as there are, up to all lanes, and of as many parts as that leaves.
+template <Kernel C>
+__device__ __forceinline__ void reduce_diagonals(const Params& p) {
+  constexpr int kHere = schedule::kReduceDiagonals;
+  static_assert(kReduceThreads == schedule::kReduceThreads && kPanel % kHere == 0,
+                "diagonals of one first row");
+  ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
+  auto* const partial = reinterpret_cast<float*>(shared_memory());
+  const Extents<C> z(p);
+  const StreamK stream_k =
+      stream_k_of<C>(p, z, static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
+  const int thread = static_cast<int>(threadIdx.x), place = thread % kHere, lane = thread / kHere;
+  const int items = schedule::ceil_div(z.tokens, kHere), all_rows = schedule::ceil_div(z.tokens, kPanel);
+  const int bias_items = C.shape.bias ? schedule::ceil_div(z.tokens, kBiasRows) : 0;
+  const auto* const workspace = static_cast<const float*>(p.workspace);
+  ptx::wait_for_launches_before();
+  for (int all = static_cast<int>(blockIdx.x); all < z.heads * (items + bias_items);
+       all += static_cast<int>(gridDim.x)) {
+    const int head = all / (items + bias_items), item = all - head * (items + bias_items);
+    if (C.shape.bias && item >= items) {
+      reduce_bias<C>(p, stream_k, partial, head, kBiasRows * (item - items), z.tokens, thread);
+      __syncthreads();
+      continue;
+    }
+    const int distance = item * kHere + place, first = item * kHere / kPanel;
+    int rows = kDiagonalLanes;
+    while (rows > all_rows - first) rows /= 2;
+    const int own = lane / rows, sharers = kDiagonalLanes / rows;
+    float sum = 0;
+    for (int i = first + lane % rows; distance < z.tokens && i < all_rows; i += rows) {
+      const int row = kPanel * i, last = schedule::min(row + kPanel, z.tokens) - 1 - distance;
+      int next;
+      for (int at = schedule::max(row - distance, 0); at <= last; at = next) {
+        const DiagonalTile<C> tile(stream_k, row, at);
+        next = tile.column + tile.width;
+        const int index = stream_k.index_of(tile.narrow, tile.tile, head);
+        const Parts parts(stream_k, tile.narrow, index);
+        const float* const from = workspace +
+                                  (tile.rank * kConsumers + i % kConsumers) * group_diagonals(C.config) +
+                                  (distance - row + tile.column + C.config.tile_n - 1);
+        if (parts.count == 0) {
+          if (own == 0) sum += from[stream_k.slot(stream_k.whole_number(tile.narrow, index))];
+          continue;
+        }
+#pragma unroll 4
+        for (int j = own; j < parts.count; j += sharers) sum += from[stream_k.slot(parts.number(j))];
+      }
+    }
+    write_diagonal<C>(p, partial, head, distance, z.tokens, sum);
+    __syncthreads();
+  }
+}
+
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {
-  if constexpr (stacks(C.config))
+  if constexpr (schedule::sums_diagonals(C.shape))
+    reduce_diagonals<C>(p);
+  else if constexpr (stacks(C.config))
     reduce_stacked<C>(p);
   else
     reduce_tiles<C>(p);

@@ -27,7 +27,8 @@ struct SliceGeometry
   static constexpr int kBiasExchange = kExchange + owned_eights(c) * c.split_k * eight_bytes(c);
   static constexpr int kBiasBytes = owned_eights(c) * kSentRows * 4;
 
-  static_assert(makes_weights(C.shape.op) && C.shape.K <= 1, "sums dW of one tap");
+  static_assert(makes_weights(C.shape.op) && C.shape.K <= 1 && !schedule::sums_diagonals(C.shape),
+                "sums dW of one tap, element by element");
   static_assert(c.split_k == c.cluster, "a slice for every block");
   static_assert(c.tile_m == c.tile_n && (c.tile_n == 64 || c.tile_n == 128), "the tiles that StreamK counts");
   static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");

@@ -22,11 +22,14 @@ struct StreamKArguments {
   bool parts_alone =
       false;  // no tile is written by the block that sums it, not even if it has no other parts
   int taps = 1;
+  int width = 0;  // of a band: row t's tokens are (t - width, t]; 0: the triangle's
+  // f32 values of a Toeplitz matrix's diagonals that every work tile has in the workspace in place of its sums; 0: another W
+  int diagonals = 0;
 };
 
 // Division of grad_weight's tiles among blocks: data-parallel rounds, then stream-K. Row tiles have 128 t;
-// each row's span of columns is cut into wide tiles of tile_n = 256 s and, where 128 are left over, a narrow
-// one of 128. (With tile_n = 128 no tile is narrow: every one has as many parts, which suits few tokens.)
+// each row's span of columns, a band's that of the tiles that meet it, is cut into wide tiles of tile_n = 256 s and,
+// where 128 are left over, a narrow one of 128. (With tile_n = 128 no tile is narrow: every one has as many parts, which suits few tokens.)
 // Tiles of all heads and taps are counted together: those of a head follow each other, so that blocks that work at
 // the same time read the same rows and write neighbouring ones; taps, which read the same rows, come in a row for each
 // place. Where no block has two tiles, those of all heads do: 24 us for 25 (H200, grad_weight 32,512,8x128, 2026-11-27).
@@ -41,6 +44,7 @@ struct StreamKArguments {
 struct StreamK {
   int edge = 128;  // 128, or 256 for pairs of blocks
   int rows = 0;    // row tiles; as many columns of `edge`
+  int most = 0;    // columns of a span, at most
   int diag = 0;
   bool lower = true, every_row = false, interleaves = false, unused = false;  // four: no gap (reduce.cuh)
   int depth = 0;                                                              // k blocks of a tile
@@ -50,11 +54,13 @@ struct StreamK {
   int whole_tiles = 0;         // wide tiles of one block each: a multiple of `blocks`, or all when split is 1
   int split = 1;               // parts of the others, none of them empty
   int blocks = 1;
+  int diagonals = 0;
 
   StreamK() = default;
   TRIGEN_HOST_DEVICE constexpr explicit StreamK(const StreamKArguments& c)
       : edge(c.edge),
         rows(schedule::ceil_div(c.T, edge)),
+        most(c.width > 0 ? schedule::min(rows, schedule::ceil_div(c.width - 1, edge) + 1) : rows),
         diag(c.diag),
         lower(c.lower),
         every_row(c.every_row),
@@ -63,7 +69,8 @@ struct StreamK {
         unit(schedule::max(c.tile_n / edge, 1)),
         copies(c.copies),
         split(schedule::min(c.split, c.depth)),
-        blocks(c.blocks) {
+        blocks(c.blocks),
+        diagonals(c.diagonals) {
     wide = before(false, rows) * copies;
     narrow = before(true, rows) * copies;
     beside = wide <= blocks ? copies : c.taps;
@@ -73,28 +80,30 @@ struct StreamK {
   TRIGEN_HOST_DEVICE constexpr int shift() const { return edge == 128 ? 7 : 8; }
   TRIGEN_HOST_DEVICE constexpr int low_edge() const { return diag >> shift(); }
   TRIGEN_HOST_DEVICE constexpr int high_edge() const { return (edge - 1 + diag) >> shift(); }
-  // The span of row tile `row`, in columns of `edge`: [first, first + span). Lower spans begin at column 0,
-  // upper ones end at the last column.
+  // The span of row tile `row`, in columns of `edge`: [first, first + span). Lower spans begin at column 0, a band's at its
+  // first token; upper ones end at the last column.
   TRIGEN_HOST_DEVICE constexpr int span(int row) const {
     const int open = lower ? row + 1 + high_edge() : rows - row - low_edge();
-    return schedule::min(schedule::max(open, every_row ? 1 : 0), rows);
+    return schedule::min(schedule::max(open, every_row ? 1 : 0), most);
   }
-  TRIGEN_HOST_DEVICE constexpr int first(int row) const { return lower ? 0 : rows - span(row); }
+  TRIGEN_HOST_DEVICE constexpr int first(int row) const {
+    return lower ? schedule::max(row + 1 - most, 0) : rows - span(row);
+  }
   // Wide (narrow) tiles of all rows before `row`, of one copy. Spans are consecutive numbers, limited to 0
-  // (1) to `rows`.
+  // (1) to `most`.
   TRIGEN_HOST_DEVICE constexpr int before(bool is_narrow, int row) const {
     const int begin = lower ? 1 + high_edge() : rows - low_edge() - row + 1, end = begin + row;
     // Tiles of spans 0 to n - 1.
     const auto up_to = [&](int n) {
       return unit == 1 ? (is_narrow ? 0 : n * (n - 1) / 2) : is_narrow ? n / 2 : (n - 1) * (n - 1) / 4;
     };
-    const int low = schedule::min(schedule::max(begin, 0), rows + 1),
-              high = schedule::min(schedule::max(end, 0), rows + 1);
+    const int low = schedule::min(schedule::max(begin, 0), most + 1),
+              high = schedule::min(schedule::max(end, 0), most + 1);
     const int full =
-        schedule::max(end, rows + 1) - schedule::max(begin, rows + 1);  // spans limited to `rows`
+        schedule::max(end, most + 1) - schedule::max(begin, most + 1);  // spans limited to `most`
     const int raised = every_row ? schedule::min(end, 1) - schedule::min(begin, 1) : 0;  // from 0 to 1
     return up_to(schedule::max(high, 1)) - up_to(schedule::max(low, 1)) +
-           full * (is_narrow ? rows % unit : rows / unit) + (is_narrow == (unit == 2) ? raised : 0);
+           full * (is_narrow ? most % unit : most / unit) + (is_narrow == (unit == 2) ? raised : 0);
   }
   // Wide tile `index` of a copy in row order, or narrow tile `index`. `column` counts edges.
   TRIGEN_HOST_DEVICE constexpr void locate(bool is_narrow, int index, int& row, int& column) const {
@@ -122,7 +131,9 @@ struct StreamK {
   }  // f32 values of a wide part
   TRIGEN_HOST_DEVICE constexpr int parts() const { return (wide - whole_tiles) * split; }
   // True if a second launch has sums to add. (Narrow ones are laid end to end, some run may be incomplete.)
-  TRIGEN_HOST_DEVICE constexpr bool leaves_parts() const { return parts() > 0 || narrow > 0; }
+  TRIGEN_HOST_DEVICE constexpr bool leaves_parts() const {
+    return diagonals > 0 || parts() > 0 || narrow > 0;
+  }
   TRIGEN_HOST_DEVICE constexpr int part_begin(int part) const {
     return static_cast<int>(static_cast<long long>(depth) * part / split);
   }
@@ -137,26 +148,36 @@ struct StreamK {
     return static_cast<int>(((at + 1ll) * sharers() - 1) / length());
   }
   // Incomplete sums are numbered: the parts, then two narrow ones for each block (a run that began in an
-  // earlier block, one that a later block ends). slot: the offset of sum `number` in the workspace, in f32
-  // values; bias_slot: that of its part of grad_bias; workspace: the end.
+  // earlier block, one that a later block ends); whole tiles behind them, where diagonals are what tiles have in the
+  // workspace. slot: the offset of sum `number` there, in f32 values; bias_slot: that of its part of grad_bias;
+  // workspace: the end.
   TRIGEN_HOST_DEVICE constexpr int narrow_number(int b, bool from_start) const {
     return parts() + 2 * b + (from_start ? 1 : 0);
   }
+  TRIGEN_HOST_DEVICE constexpr int incomplete() const { return parts() + 2 * blocks; }
+  TRIGEN_HOST_DEVICE constexpr int whole_number(bool is_narrow, int index) const {
+    return incomplete() + (is_narrow ? whole_tiles : 0) + index;
+  }
+  TRIGEN_HOST_DEVICE constexpr int numbers() const {
+    return diagonals > 0 ? whole_number(true, narrow) : incomplete();
+  }
   TRIGEN_HOST_DEVICE constexpr long long slot(int number) const {
+    if (diagonals > 0) return static_cast<long long>(number) * diagonals;
     return static_cast<long long>(schedule::min(number, parts())) * wide_sums() +
            static_cast<long long>(schedule::max(number - parts(), 0)) * kNarrowSums;
   }
   TRIGEN_HOST_DEVICE constexpr long long bias_slot(int number) const {
-    return slot(parts() + 2 * blocks) + static_cast<long long>(number) * edge;
+    return slot(numbers()) + static_cast<long long>(number) * edge;
   }
   TRIGEN_HOST_DEVICE constexpr long long workspace() const {
-    return every_row ? bias_slot(parts() + 2 * blocks) : slot(parts() + 2 * blocks);
+    return every_row ? bias_slot(incomplete()) : slot(numbers());
   }
 };
 
 // A work tile: k blocks [begin, end) of a tile of one copy. number < 0: the whole sum, written to dW; else it
 // goes to the workspace.
 struct WorkTile {
+  int index = 0;  // of the tile, among the wide or the narrow ones
   int copy = 0, row = 0, column = 0, begin = 0, end = 0, number = -1;
   bool narrow = false;
   int origin = 0, step = 1;  // k block i of the work tile is k block origin + i * step of the tile
@@ -206,6 +227,7 @@ struct StreamKWalk {
     } else {
       return false;
     }
+    work.index = index;
     int place = 0;
     work.copy = stream_k.copy_of(work.narrow, index, place);
     stream_k.locate(work.narrow, place, work.row, work.column);

@@ -24,28 +24,40 @@ __device__ __forceinline__ bool in_triangle(int row, int column, int diag) {
   return C.shape.fill == Fill::kLower ? column <= row + diag : column >= row + diag;
 }
 
-// True if any of the 128 x 128 elements from (row, column) on lies in the matrix and in the triangle. Of
+// Tokens of a band's row.
+template <Kernel C>
+__device__ __forceinline__ int band_width(const Params& p) {
+  return C.shape.T ? C.shape.width : p.width;
+}
+
+// True if any of the 128 x 128 elements from (row, column) on lies in the matrix and in the triangle, or in the band. Of
 // tiles of 256 x 256 only such quarters are added up.
 template <Kernel C>
-__device__ __forceinline__ bool touched(int row, int column, int tokens, int diag) {
+__device__ __forceinline__ bool touched(const Params& p, int row, int column, int tokens, int diag) {
   return row < tokens && column < tokens &&
-         (C.shape.fill == Fill::kLower ? column <= row + 127 + diag : column + 127 >= row + diag);
+         (C.shape.fill == Fill::kLower ? column <= row + 127 + diag : column + 127 >= row + diag) &&
+         (!kBand<C> || row - (column + 127) < band_width<C>(p));
 }
 
 // Writes dW[row, column, tap] and dW[row, column + 1, tap] where they lie in the matrix and in the triangle,
-// and zeros where the problem asks for them. `column` is even.
+// and zeros where the problem asks for them; of a band, what lies in the band alone. `column` is even.
 template <Kernel C>
 __device__ __forceinline__ void write_pair(const Params& p, int head, int tap, int tokens, int diag, int row,
                                            int column, float v0, float v1) {
   constexpr Shape s = C.shape;
   constexpr DType kW = s.wdtype;
   constexpr bool kPairs = kTaps<C> == 1 && C.config.vec_c > 1;  // one store of two elements is aligned
+  constexpr bool kZeros = fills_outside(s);
   if (row >= tokens || column >= tokens) return;
-  const bool in0 = in_triangle<C>(row, column, diag), in1 = in_triangle<C>(row, column + 1, diag);
-  const bool write0 = in0 || s.zero_outside, write1 = (in1 || s.zero_outside) && column + 1 < tokens;
+  const auto inside = [&](int at) {
+    return in_triangle<C>(row, at, diag) && (!kBand<C> || row - at < band_width<C>(p));
+  };
+  const bool in0 = inside(column), in1 = inside(column + 1);
+  const bool write0 = in0 || kZeros, write1 = (in1 || kZeros) && column + 1 < tokens;
   if (!write0 && !write1) return;
   auto* const to = static_cast<Storage<kW>*>(p.w) +
-                   (head * p.w_head + row * p.w_row + static_cast<long long>(column) * kTaps<C> + tap);
+                   (head * p.w_head + row * p.w_row + static_cast<long long>(column) * kTaps<C> + tap +
+                    (kBand<C> ? band_width<C>(p) - 1 - row : 0));
   if constexpr (s.op == Op::kGram) {
     gram::values<C>(p, head, row, column, tokens, v0, v1);
     if (in0) gram::mirror<C>(p, head, row, column, v0);
@@ -55,7 +67,7 @@ __device__ __forceinline__ void write_pair(const Params& p, int head, int tap, i
     if (in0) v0 += to_float<kW>(to[0]);
     if (in1 && write1) v1 += to_float<kW>(to[kTaps<C>]);
   }
-  if constexpr (s.zero_outside) {
+  if constexpr (kZeros) {
     if (!in0) v0 = 0.0f;
     if (!in1) v1 = 0.0f;
   }
@@ -95,6 +107,7 @@ template <Kernel C>
 __device__ __forceinline__ unsigned pause_of_zeros(const StreamK& stream_k, int heads, int blocks) {
   constexpr int kStep = 3 * C.config.tile_n / 2;  // half of what a k block takes an SM, in nanoseconds
   constexpr int kLeastPause = 200, kMostPause = 100000;
+  if (kBand<C>) return 0;  // few
   const long long steps =
       static_cast<long long>(stream_k.wide + stream_k.narrow) * stream_k.depth * C.config.cluster / blocks;
   const int taken = (stream_k.wide * stream_k.unit + stream_k.narrow) / kTaps<C>;  // tiles, of all heads
@@ -105,7 +118,8 @@ __device__ __forceinline__ unsigned pause_of_zeros(const StreamK& stream_k, int 
   return pause < kLeastPause ? 0 : static_cast<unsigned>(schedule::clamp(pause, 0, kMostPause));
 }
 
-// Zeros into the columns that no tile of their row has: every `warps`th row from `warp` on, of all heads.
+// Zeros into the columns that no tile of their row has, or a band's elements left of token 0: every `warps`th row from `warp`
+// on, of all heads.
 template <Kernel C>
 __device__ __forceinline__ void write_zeros(const Params& p, const StreamK& stream_k, int heads, int tokens,
                                             int warp, int warps, int lane, unsigned pause = 0) {
@@ -117,8 +131,10 @@ __device__ __forceinline__ void write_zeros(const Params& p, const StreamK& stre
     const long long head = all / tokens, row = all - head * tokens;
     const int tile = static_cast<int>(row / kEdge<C>), first = stream_k.first(tile);
     const int begin =
-        C.shape.fill == Fill::kLower ? schedule::min(kEdge<C> * stream_k.span(tile), tokens) : 0;
-    const int end = C.shape.fill == Fill::kLower ? tokens : schedule::min(kEdge<C> * first, tokens);
+        C.shape.fill == Fill::kLower && !kBand<C> ? schedule::min(kEdge<C> * stream_k.span(tile), tokens) : 0;
+    const int end = kBand<C> ? schedule::max(begin, band_width<C>(p) - 1 - static_cast<int>(row))
+                    : C.shape.fill == Fill::kLower ? tokens
+                                                   : schedule::min(kEdge<C> * first, tokens);
     auto* to = static_cast<Storage<kW>*>(p.w) +
                (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * kTaps<C>);
     auto* const behind = to + static_cast<long long>(end - begin) * kTaps<C>;

@@ -44,7 +44,7 @@ struct Geometry : persistent::Geometry<ring_config(C.config), kWarpgroups<C.conf
   }
   static constexpr int kBytesA = rows_bytes(C.shape, c);
   static constexpr int kStageBytes = stage_bytes(C.shape, c);
-  static constexpr bool kF32Weights = reads_f32_weights(C.shape, c);
+  static constexpr bool kF32Weights = reads_f32_weights(C.shape, c), kNumbers = keeps_numbers(C.shape, c);
   static constexpr int kStorePanels = store_panels(C.shape, c), kPanelBuffers = panel_buffers(C.shape);
   static constexpr int kSharedBytes = shared_bytes(C.shape, c);
   static constexpr int kBarrierBytes = wgmma_sm90::kBarrierBytes;
@@ -64,6 +64,8 @@ struct Geometry : persistent::Geometry<ring_config(C.config), kWarpgroups<C.conf
   static_assert(!slices(c) ||
                     (c.split_k == kSlices && c.cluster == kSlices && c.tile_m == 64 && c.raster == 0),
                 "a slice for each of two blocks, 64 rows");
+  static_assert(!kNumbers || (C.shape.T > 0 && kCluster == 1),
+                "room for all numbers; no loads of W to share");
   static_assert(kConsumers >= kCluster, "each block of a cluster loads its share of W's row tile");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
 };

@@ -40,7 +40,7 @@ __device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, 
       panels.locate<G::kBoxFeatures>(panel + i, batch, feature);
       ptx::tma_prefetch_box(map_in, G::kTokens ? k : feature, G::kTokens ? feature : k, head, batch);
     }
-    if constexpr (!G::kF32Weights) {
+    if constexpr (!G::kF32Weights && !G::kNumbers) {
 #pragma unroll
       for (int i = 0; i < G::kConsumers / G::kCluster; ++i) {  // one part for each of the cluster's blocks
         const int m = first + 64 * (i + static_cast<int>(rank));

@@ -21,6 +21,7 @@
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/prefetch.cuh"
 #include "wgmma_sm90/sent_sums.cuh"
+#include "wgmma_sm90/toeplitz.cuh"
 #include "wgmma_sm90/triangle.cuh"
 #include "wgmma_sm90/weights_f32.cuh"
 
@@ -78,7 +79,8 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
       for (int i = 0; i < G::kConsumers; ++i) skipped += unread(i) ? 1 : 0;
       ptx::mbarrier_arrive_expect(full, G::kStageBytes - skipped * (G::kBytesA / G::kConsumers));
       if (kSkips<C> && skipped > 0) ring.release_unread(at.stage, 4 * skipped);
-      if constexpr (G::kF32Weights) {
+      if constexpr (G::kNumbers) {
+      } else if constexpr (G::kF32Weights) {
 #pragma unroll
         for (int i = 0; i < G::kConsumers / G::kCluster; ++i) {
           const int group = i + static_cast<int>(rank);
@@ -250,6 +252,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     else
       return persistent::OutputPanels<G>(ring, group);
   }();
+  if constexpr (G::kNumbers) Numbers<C>(ring).load(p, tokens);
   float sum[kN / 2];
 
   for (RowWorkTile work; next_work(walk, work);) {
@@ -263,7 +266,12 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     int in_flight = -1;
     if constexpr (multiplies_residual(C.shape))
       if (work.stores) in_flight = multiply_residual<C>(sum, ring, at, group, warp, lane);
-    if constexpr (G::kF32Weights)
+    int head;
+    const int panel = panels.first<G::kCluster, G::kBoxes>(work.column, head, rank);
+    if constexpr (G::kNumbers) {
+      multiply_numbers<C>(sum, ring, at, Numbers<C>(ring).of_head(head), work.begin, range, first, blocks,
+                          warp, lane, accumulate, in_flight);
+    } else if constexpr (G::kF32Weights)
       multiply_f32_weights<C>(sum, ring, at, work.begin, range, first + diag, blocks, group, warp, lane,
                               accumulate, in_flight);
     else
@@ -287,8 +295,6 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
       }
     }
 
-    int head;
-    const int panel = panels.first<G::kCluster, G::kBoxes>(work.column, head, rank);
     // Rows without any weight have no sum. (Zeros written into `sum` would make the compiler keep it twice.)
     const RowEpilogue<C> finish(p, head, tokens, first + static_cast<int>(16 * warp + lane / 4),
                                 !kEmptyRows || multiplies_residual(C.shape) || any);

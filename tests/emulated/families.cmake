@@ -267,13 +267,45 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   set_property(TEST emulated.grad_weight.turns APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=8)
 endif()
 
-# Strips of what stands for W: pairs of row tiles, pairs of blocks, small tiles; slices of a Toeplitz matrix alone.
+# Strips of what stands for W: pairs of row tiles, pairs of blocks, small tiles.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:3:1 128x128:8:4:2 128x64:8:6:1 64x128:4:6:1 64x64:4:3:1)
     name_parts(${run} tile warps stages cluster)
     add_verify_test(strips.${tile}_${stages}_${cluster} strips
                     --family wgmma_sm90 --limit 2e8
                     --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1,weights=packed)
+  endforeach()
+endif()
+
+# Numbers of a Toeplitz matrix in shared memory: one and two multiplying warpgroups, rings of two stages and more, slices. Copies and lanes
+# in any order, blocks with several tiles and heads.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 128x256:8:5:1:1 128x128:8:3:1:1 128x64:8:2:1:1 64x256:4:4:1:1 64x128:4:2:2:2)
+    name_parts(${run} tile warps stages split cluster)
+    add_verify_test(numbers.${tile}_${stages} numbers
+                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=1x8x8,cluster=${cluster},blocks=1)
+    set_property(TEST emulated.numbers.${tile}_${stages} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=3
+                 TRIGEN_EMULATED_ASYNC=shuffled:2 TRIGEN_EMULATED_LANES=random:3)
+  endforeach()
+endif()
+
+# Gradients of what stands for W by tiles: whole ones and parts, narrow ones, pairs and squares of blocks.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(config 256:4:1:1 256:3:5:1 256:4:2:2 128:6:1:1 128:3:5:1 128:6:4:4)
+    name_parts(${config} tile stages split cluster)
+    string(REPLACE ":" "_" name ${config})
+    add_verify_test(forms_weight.${name} forms_weight
+                    --limit 1e9 --family wgmma_sm90 --config tile=128x${tile}x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=${cluster},blocks=1)
+    set_property(TEST emulated.forms_weight.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=12
+                 TRIGEN_EMULATED_ASYNC=shuffled:2)
+  endforeach()
+  # A band's by slices and by warpgroups that take turns.
+  foreach(run 64x64:4:6:3:3 128x128:8:4:2:2 128x128:4:6:1:1 128x128:4:4:1:4)
+    name_parts(${run} tile warps stages split cluster)
+    set(name forms_band.${tile}_${warps}_${cluster})
+    add_verify_test(${name} forms_band
+                    --limit 1e9 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=${cluster},blocks=1)
+    set_property(TEST emulated.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=8 TRIGEN_EMULATED_ASYNC=shuffled:3)
   endforeach()
 endif()
 

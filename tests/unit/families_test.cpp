@@ -144,6 +144,56 @@ TEST(Families, PathsOfOperandsAreRefusedByName) {
               HasSubstr("weights=packed: decode has no such key; leave it out"));
 }
 
+// Numbers that stand for W: strips of both forms, a Toeplitz matrix's in shared memory; gradients element by element.
+TEST(Families, FormsOfWAreRefusedByName) {
+  const auto wgmma = [&](const char* problem, const char* config) {
+    return refusal("wgmma_sm90", "sm_90a", problem, config);
+  };
+  constexpr const char* kToeplitz = "forward,dtype=bf16,B=4,T=512,D=1024,w=toeplitz";
+  constexpr const char* kBand = "forward,dtype=bf16,B=4,T=512,D=1024,w=band,width=96";
+  constexpr const char* kGradient = "grad_weight,dtype=bf16,B=4,T=512,D=1024,w=toeplitz";
+  constexpr const char* kGradientOfBand = "grad_weight,dtype=bf16,B=4,T=512,D=1024,w=band,width=96";
+  EXPECT_EQ(wgmma(kToeplitz, "tile=128x256x64,warps=8x1,stages=5,splitk=1,vec=1x8x8,cluster=1,blocks=1"), "");
+  EXPECT_EQ(wgmma(kToeplitz, "tile=128x256x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
+            "vec_a=8: w=toeplitz allows 1 to 1, powers of two; try vec_a=1");
+  EXPECT_EQ(wgmma(kToeplitz, "tile=128x256x64,warps=8x1,stages=4,splitk=1,vec=1x8x8,cluster=2,blocks=1"),
+            "weights=direct: blocks of a cluster share loads of strips; try weights=packed");
+  EXPECT_EQ(wgmma(kBand, "tile=128x256x64,warps=8x1,stages=4,splitk=1,vec=1x8x8,cluster=1,blocks=1"),
+            "weights=direct: a launch writes strips of a band; try weights=packed");
+  EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=8x1,stages=6,splitk=3,vec=8x8x1,cluster=4,blocks=1"), "");
+  EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=8x1,stages=6,splitk=3,vec=8x8x8,cluster=4,blocks=1"),
+            "vec_c=8: w=toeplitz is written by elements; try vec_c=1");
+  EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x1,cluster=1,blocks=1"),
+            "warps_m=4: a warpgroup multiplies 64 rows; try warps_m=8");
+  EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=8x1,stages=6,splitk=2,vec=8x8x1,cluster=2,blocks=1"),
+            "cluster=2: wgmma_sm90 takes 1 or 4; try cluster=1");
+  EXPECT_EQ(
+      wgmma(kGradientOfBand, "tile=128x128x64,warps=8x1,stages=6,splitk=2,vec=8x8x1,cluster=2,blocks=1"), "");
+  EXPECT_EQ(
+      wgmma(kGradientOfBand, "tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x1,cluster=1,blocks=1"), "");
+  EXPECT_THAT(
+      refusal("wgmma_tf32_sm90", "sm_90a", "grad_weight,dtype=f32,B=4,T=512,D=1024,math=tf32,w=toeplitz",
+              "tile=128x128x32,warps=8x1,stages=4,splitk=2,vec=4x4x8,cluster=1,blocks=1"),
+      HasSubstr("multiplies with a W that is a matrix, w=toeplitz stands for one"));
+  // Many heads' numbers are no quick start, and have no room: no search tries that.
+  const auto direct = [](const char* text) {
+    auto problem = parse_problem(text);
+    EXPECT_TRUE(static_cast<bool>(problem));
+    int count = 0;
+    for (const Config& c :
+         llvm::cantFail(find_family("wgmma_sm90"))->configs(*problem, **find_target("sm_90a")))
+      count += c.weights == Access::kDirect;
+    return count;
+  };
+  EXPECT_GT(direct(kToeplitz), 5);
+  EXPECT_GT(direct("forward,dtype=bf16,B=4,H=8,T=512,D=128,w=toeplitz"), 5);
+  EXPECT_EQ(direct("forward,dtype=bf16,B=4,H=32,T=512,D=64,w=toeplitz"), 0);
+  EXPECT_THAT(wgmma("forward,dtype=bf16,B=4,H=4096,T=4096,D=64,w=toeplitz",
+                    "tile=128x64x64,warps=8x1,stages=2,splitk=1,vec=1x8x8,cluster=1,blocks=1"),
+              HasSubstr("leave too little of 232448 B"));
+  EXPECT_EQ(direct(kBand), 0);
+}
+
 // One table of keys: the value, what is allowed, what to try.
 TEST(Families, KeysOfPersistentFamiliesAreRefusedByTheirTables) {
   const auto wgmma = [&](const char* config) { return refusal("wgmma_sm90", "sm_90a", kForward, config); };

@@ -19,6 +19,8 @@ constexpr const char* kProblems[] = {
     "decode,dtype=bf16,B=64,T=512,D=1024,rows=2",
     "scan,dtype=bf16,B=4,T=4096,D=1024,wdtype=f32",
     "scan_grad_weight,dtype=bf16,B=4,T=4096,D=1024,wdtype=f32",
+    "forward,dtype=bf16,B=16,T=1024,D=1024,w=toeplitz",
+    "grad_weight,dtype=bf16,B=16,T=1024,D=1024,w=toeplitz",
 };
 
 // The first three of each problem and target, as text.

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -338,6 +339,55 @@ TEST(StreamK, EveryKBlockOfEveryTileOnce) {
   }
 }
 
+// A band: exactly the tiles that it meets, each k block of each once, whole tiles and parts in places of their own where diagonals
+// are what they leave.
+TEST(StreamK, ABandHasTheTilesThatItMeets) {
+  for (const int edge : {128, 256})
+    for (const int tile_n : {128, 256})
+      for (const int T : {1, 128, 129, 300, 1000})
+        for (const int width : {1, 2, 127, 128, 129, 130, 256, 257, 258, 600, 1000}) {
+          if (width > T) continue;
+          SCOPED_TRACE(testing::Message()
+                       << "T " << T << " width " << width << " edge " << edge << " tile_n " << tile_n);
+          const StreamK stream_k(StreamKArguments{.T = T,
+                                                  .diag = 0,
+                                                  .lower = true,
+                                                  .depth = 5,
+                                                  .split = 3,
+                                                  .blocks = 4,
+                                                  .tile_n = tile_n,
+                                                  .edge = edge,
+                                                  .copies = 2,
+                                                  .every_row = true,
+                                                  .width = width,
+                                                  .diagonals = 7});
+          std::map<std::tuple<int, int, int>, int> done;
+          std::set<long long> numbers;
+          for (int b = 0; b < stream_k.blocks; ++b) {
+            StreamKWalk walk(stream_k, b);
+            for (WorkTile work; walk.next(work);) {
+              for (int half = 0; half < (work.narrow ? 1 : stream_k.unit); ++half)
+                done[{work.copy, work.row, work.column + half}] += work.end - work.begin;
+              const int number =
+                  work.number >= 0 ? work.number : stream_k.whole_number(work.narrow, work.index);
+              EXPECT_TRUE(numbers.insert(number).second) << "two work tiles in one place";
+              EXPECT_LE(stream_k.slot(number) + stream_k.diagonals, stream_k.slot(stream_k.numbers()));
+            }
+          }
+          EXPECT_EQ(stream_k.slot(stream_k.numbers()) + 1ll * stream_k.incomplete() * edge,
+                    stream_k.workspace());
+          size_t met = 0;
+          for (int row = 0; row < stream_k.rows; ++row)
+            for (int column = 0; column <= row; ++column) {
+              const int nearest = column == row ? 0 : edge * row - (edge * column + edge - 1);
+              if (nearest >= width) continue;
+              for (int copy = 0; copy < 2; ++copy, ++met)
+                EXPECT_EQ((done[{copy, row, column}]), stream_k.depth);
+            }
+          EXPECT_EQ(done.size(), met) << "tiles that the band does not meet";
+        }
+}
+
 TEST(Geometry, SharedMemoryAsTheConfigsSay) {
   Config c{};
   c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.warps_m = 8, c.warps_n = 1, c.stages = 4,
@@ -347,6 +397,28 @@ TEST(Geometry, SharedMemoryAsTheConfigsSay) {
   EXPECT_EQ(shared_bytes(Shape{}, c), 4 * 49152 + 2 * 2 * 8192 + 512);
   EXPECT_LE(shared_bytes(Shape{}, c), kSharedLimit);
   EXPECT_EQ(threads(c), 384);
+}
+
+// Numbers of a Toeplitz matrix: no room in the stages, twice two bytes for each head and token that row tiles reach, and 64 zeros.
+TEST(Geometry, NumbersTakeNoRoomInTheRing) {
+  Config c{};
+  c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.stages = 5, c.cluster = c.blocks = 1;
+  Shape shape{};
+  shape.T = 1000, shape.H = 1, shape.w = WeightForm::kToeplitz;
+  EXPECT_TRUE(keeps_numbers(shape, c));
+  EXPECT_EQ(stage_bytes(shape, c), 256 * 64 * 2);
+  EXPECT_EQ(numbers_bytes(shape, c), 4 * (1024 + 64) + 64);
+  EXPECT_EQ(store_panels(shape, c), 3);
+  EXPECT_EQ(shared_bytes(shape, c), 5 * 32768 + 2 * 3 * 8192 + 4416 + 512);
+  EXPECT_LE(shared_bytes(shape, c), kSharedLimit);
+  shape.wdtype = DType::kF32;
+  EXPECT_FALSE(reads_f32_weights(shape, c));
+  c.weights = Access::kPacked;
+  EXPECT_FALSE(keeps_numbers(shape, c));
+  EXPECT_EQ(stage_bytes(shape, c), (128 + 256) * 64 * 2);
+  shape.op = Op::kGradWeight, c.weights = Access::kDirect;
+  EXPECT_FALSE(keeps_numbers(shape, c));
+  EXPECT_EQ(weight::work_diagonals(shape, c), 2 * (64 + 256));
 }
 
 TEST(Geometry, F32WeightsTakeTwiceTheRoomUnlessTheyArePacked) {
