@@ -155,10 +155,12 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
   constexpr int64_t kRegisters = 64;  // of a thread, with sums of 64 x 64
   const StreamK s = weight_stream_k(p, c, c.cluster);
   const int clusters = std::max(1, s.wide), at_once = clusters_at_once(target, c.cluster);
-  const bool beside =
-      2 * (weight::shared_bytes(c) + target.reserved_shared_per_block) <= target.shared_per_sm;
-  const double turns = beside ? std::clamp(static_cast<double>(clusters) / at_once, 1.0, 2.0)
-                              : static_cast<double>(schedule::ceil_div(clusters, at_once));
+  const auto fit =
+      static_cast<int>(target.shared_per_sm / (weight::shared_bytes(c) + target.reserved_shared_per_block));
+  const bool beside = fit > 1;
+  const double turns = clusters <= fit * at_once
+                           ? std::max(1.0, static_cast<double>(clusters) / at_once)
+                           : static_cast<double>(fit * schedule::ceil_div(clusters, fit * at_once));
   const double steps = static_cast<double>(s.depth) / c.cluster, depth = multiplied_depth(p, c),
                fed = 128.0 * (c.tile_m + c.tile_n);
   Work work{.rates = "ring_slices",
@@ -228,9 +230,8 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                              : square ? 512.0
                                       : 128.0 * sharers + c.tile_n) +
                    s.narrow * 256.0);
-  // With tiles of one width, none of them shared, there is nothing to add.
   const int reduce_grid = weight::reduce_blocks(c) * grid;
-  if (c.split_k > 1 || c.tile_n > 128 || stacks)
+  if (s.leaves_parts())
     work.passes.push_back({.rates = weight::admits_reduction(c) ? llvm::StringLiteral("add_parts")
                                                                 : llvm::StringLiteral("add_parts_after"),
                            .bytes = parts,

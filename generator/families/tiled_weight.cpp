@@ -134,12 +134,13 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   if (!allows(p, c)) return;
   if (weight::slices(c)) {
     c.split_k = c.cluster;
-    // Tiles of 64 x 64: two blocks fit on an SM, or one with more stages.
-    constexpr int kMoreStages = 11;
+    // Tiles of 64 x 64: three blocks fit on an SM, two with more stages, or one with many.
+    constexpr int kFewStages = 3, kManyStages = 11;
     const auto blocks = static_cast<int>(grid(p, target, c));
     const int room = clusters_at_once(target, c.cluster) * c.cluster;
-    if (c.tile_m == 64 && blocks <= room) c.stages = kMoreStages;
-    if (4 * blocks >= target.sms && blocks <= (c.tile_m == 64 ? 2 : 1) * room) out.push_back(c);
+    if (c.tile_m == 64 && blocks <= room) c.stages = kManyStages;
+    if (c.tile_m == 64 && blocks > 2 * room) c.stages = kFewStages;
+    if (blocks <= (c.tile_m == 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.
@@ -181,8 +182,8 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
   product.register_threads = static_cast<uint32_t>(weight::register_threads(c));
   const uint32_t grid = product.grid[0];
   plan.launches.push_back(std::move(product));
-  // With tiles of one width, none of them shared, there is nothing to add; slices have added theirs.
-  if ((c.split_k == 1 && c.tile_n == 128) || weight::slices(c)) return;
+  const persistent::StreamK stream_k = weight_stream_k(p, c, static_cast<int>(grid));
+  if (weight::slices(c) || !stream_k.leaves_parts()) return;  // slices have added theirs
   plan.launches.push_back({.entry = kReduceEntry.str(),
                            .grid = {grid * static_cast<uint32_t>(weight::reduce_blocks(c)), 1, 1},
                            .block = {weight::kReduceThreads, 1, 1},
@@ -191,7 +192,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
                            .maps = {},
                            .early = weight::admits_reduction(c),
                            .register_threads = weight::admits_reduction(c) ? 1024u : 0u});
-  plan.workspace_bytes = 4 * weight_stream_k(p, c, static_cast<int>(grid)).workspace();
+  plan.workspace_bytes = 4 * stream_k.workspace();
 }
 
 Work TiledWeight::work(const Problem& p, const Target& target, const Config& c) const {

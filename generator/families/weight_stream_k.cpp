@@ -37,7 +37,8 @@ StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
       .copies = static_cast<int>(p.H * p.K),
       .every_row = p.epilogue.bias,
       .interleaves = p.K == 1,
-      .parts_alone = weight::stacks(c)});
+      .parts_alone = weight::stacks(c),
+      .taps = static_cast<int>(p.K)});
 }
 
 double multiplied_depth(const Problem& p, const Config& c) {

@@ -65,7 +65,8 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const StreamK& stre
   const int row = first / kEdge<C>;
   const bool narrow = stream_k.span(row) < stream_k.unit;
   const int tap = kTaps<C> == 1 ? 0 : C.shape.pad;
-  const Parts parts(stream_k, narrow, stream_k.before(narrow, row) * stream_k.copies + head * kTaps<C> + tap);
+  const Parts parts(stream_k, narrow,
+                    stream_k.index_of(narrow, stream_k.before(narrow, row), head * kTaps<C> + tap));
   if (parts.count == 0) return;
   const int own = thread % kBiasRows, run = thread / kBiasRows;
   const float* const from = static_cast<const float*>(p.workspace) + stream_k.bias_slot(parts.first) +
@@ -152,8 +153,9 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
       item.source = reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) +
                                                     stream_k.slot(parts.first));
       item.size = (narrow ? kNarrowSums : kSums) / 4;
-      item.copy = tile % stream_k.copies;
-      stream_k.locate(narrow, tile / stream_k.copies, item.row, item.column);
+      int place;
+      item.copy = stream_k.copy_of(narrow, tile, place);
+      stream_k.locate(narrow, place, item.row, item.column);
     }
     __syncthreads();
     const HeldItem<C> now = item;

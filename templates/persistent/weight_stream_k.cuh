@@ -75,7 +75,8 @@ __device__ __forceinline__ StreamK stream_k_of(const Params& p, const Extents<C>
                                   .copies = z.heads * kTaps<C>,
                                   .every_row = C.shape.bias,
                                   .interleaves = kTaps<C> == 1,
-                                  .parts_alone = stacks(C.config)});
+                                  .parts_alone = stacks(C.config),
+                                  .taps = kTaps<C>});
 }
 
 }  // namespace trigen::persistent::weight

@@ -233,13 +233,13 @@ TEST(TileScheduler, SectionsHaveWorkForTheMachine) {
 // Adds up what all blocks do: for each tile of 128 x 128 (256 x 256 for pairs and squares of blocks), its k
 // blocks.
 void check_shares(int T, int diag, bool lower, int depth, int split, int blocks, int tile_n, int copies = 1,
-                  bool every_row = false, int edge = 128, bool interleaves = false) {
+                  bool every_row = false, int edge = 128, bool interleaves = false, int taps = 1) {
   SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth
                                   << " split " << split << " blocks " << blocks << " tile_n " << tile_n
                                   << " edge " << edge << " copies " << copies << " every row " << every_row
-                                  << " interleaves " << interleaves);
-  const StreamK stream_k(
-      StreamKArguments{T, diag, lower, depth, split, blocks, tile_n, edge, copies, every_row, interleaves});
+                                  << " interleaves " << interleaves << " taps " << taps);
+  const StreamK stream_k(StreamKArguments{T, diag, lower, depth, split, blocks, tile_n, edge, copies,
+                                          every_row, interleaves, false, taps});
   const int unit = std::max(tile_n / edge, 1);
   int wide = 0, narrow = 0;
   for (int row = 0; row < stream_k.rows; ++row) {
@@ -250,6 +250,14 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
   }
   EXPECT_EQ(stream_k.wide, wide * copies);
   EXPECT_EQ(stream_k.narrow, narrow * copies);
+  for (const bool is_narrow : {false, true})
+    for (int tile = 0, last = 0; tile < (is_narrow ? stream_k.narrow : stream_k.wide); ++tile) {
+      int place = -1;
+      const int copy = stream_k.copy_of(is_narrow, tile, place);
+      ASSERT_EQ(stream_k.index_of(is_narrow, place, copy), tile);
+      if (stream_k.wide > blocks) EXPECT_GE(copy / taps, last) << "heads one after the other";
+      last = copy / taps;
+    }
   std::map<std::tuple<int, int, int>, std::vector<int>> done;  // copy, row, column
   std::map<long long, long long> slots;                        // begin -> end in the workspace
   for (int b = 0; b < blocks; ++b) {
@@ -323,10 +331,10 @@ TEST(StreamK, EveryKBlockOfEveryTileOnce) {
       }
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i) {
-    const int edge = 128 << random() % 2, tile_n = 128 << random() % 2;
+    const int edge = 128 << random() % 2, tile_n = 128 << random() % 2, taps = 1 + random() % 3;
     check_shares(1 + random() % 3000, static_cast<int>(random() % 1500) - 700, random() % 2,
-                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140, tile_n, 1 + random() % 5,
-                 random() % 2, edge, random() % 2);
+                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140, tile_n, taps * (1 + random() % 5),
+                 random() % 2, edge, random() % 2, taps);
   }
 }
 
