@@ -177,8 +177,8 @@ class Scan final : public Family {
     const double lines = p.layout == Layout::kBTD ? std::max(1.0, 128 / (c.tile_n * element)) : 1;
     const double at_once = static_cast<double>(
         c.cluster == 0 ? places * sms : clusters_at_once(target, c.cluster, static_cast<int>(places)));
-    // Maps to the other blocks, and theirs: outputs are made meanwhile, sums wait.
-    const double sent = c.cluster > 0 && sums ? 1.25 : 1;
+    // Maps to the other blocks, and theirs: outputs are made meanwhile, sums wait, the longer the more blocks there are.
+    const double sent = c.cluster > 0 && sums ? 0.9 + 0.1 * c.cluster : 1;
     const double rounds = std::ceil(work.grid / at_once) * sent * steps;
     // The launch ahead of parts walks the same steps, of both directions where there are two.
     const int directions = geometry::inputs(p.op);

@@ -13,7 +13,7 @@ using namespace persistent;
 
 int clusters_at_once(const Target& target, int cluster, int places) {
   const int all = std::max(1, target.sms * places / cluster);
-  const int share = cluster < 3 * places ? 11 : places == 1 && cluster % 3 == 0 ? 9 : 10;
+  const int share = cluster < 3 * places ? 11 : places == 1 && (cluster % 3 == 0 || cluster == 7) ? 9 : 10;
   return std::max(1, all * share / 11);
 }
 

@@ -13,7 +13,7 @@ namespace trigen {
 
 // Clusters that run at the same time, one block on an SM. The blocks of a cluster are on one group of SMs,
 // and the rest of a group stays empty: an H200 of 132 SMs takes 30 clusters of 4
-// (cuOccupancyMaxActiveClusters), and of 3 and of 6 at least 36 and 18, but not 40 and 20 (timed).
+// (cuOccupancyMaxActiveClusters), and of 3 and of 6 at least 36 and 18, but not 40 and 20, of 7 not 16 (timed).
 // With `places` blocks on an SM.
 int clusters_at_once(const Target& target, int cluster, int places = 1);
 
