@@ -163,43 +163,6 @@ int loads_of_diagonals(const StreamK& s, double tiles, int tokens, int grid) {
   return static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(each, kLoads) * kLoads + kStart);
 }
 
-// grad_weight by whole tile diagonals, two at a time: a step has a row's both tiles, the first one of a k block one.
-Work slid_weight_work(const Problem& p, const Config& c, int grid) {
-  const DiagonalStream s = diagonal_stream(p, c, grid);
-  double steps = 0;
-  for (int pair = 0; pair < s.pairs(); ++pair)
-    steps += static_cast<double>(s.pair_rows(pair)) * s.depth * s.copies;
-  const double fed = 128.0 * 256, products = static_cast<double>(s.length()) / steps;  // of a step
-  Work work{.rates = "ring_weight", .unit = Unit::kTensor16, .stages = c.stages};
-  work.steps.push_back({.products = 128.0 * 128 * weight::block_depth(p.dtype) * products,
-                        .feed_bytes = fed,
-                        .split_bytes = activations_split_lines(p, c) ? fed : 0});
-  work.tile.elements = 128.0 * 256;
-  put_runs(work, s.blocks, true, [&](int block) {
-    Run own{.steps = {static_cast<double>(s.bound(block + 1) - s.bound(block)) / products}};
-    DiagonalWalk walk(s, block);
-    for (DiagonalRun run; walk.next(run);) own.tiles += 1;
-    return own;
-  });
-  work.all.steps = {steps};
-  work.all.tiles = static_cast<double>(s.numbers());
-  const double parts = work.all.tiles * 2 * weight::work_diagonals(kernel_shape(p), c) * 4;
-  work.memory_bytes = count_work(p).min_bytes + parts / 2;
-  work.l2_bytes = steps * fed;
-  // A lane has every 8th run of the longest pair, of two groups' rows in two tile diagonals.
-  constexpr int kLoads = 4, kStart = 12, kLanes = schedule::kReduceThreads / schedule::kReduceDiagonals;
-  const int runs = s.last_owner(0, 0) - s.first_owner(0, 0) + 1, each = 4 * schedule::ceil_div(runs, kLanes);
-  const int64_t items =
-                    int64_t{s.copies} * schedule::ceil_div(static_cast<int>(p.T), schedule::kReduceDiagonals),
-                reduce_grid = int64_t{weight::reduce_blocks(c)} * grid;
-  work.passes.push_back({.rates = "add_parts_after",
-                         .bytes = parts,
-                         .parts = static_cast<int>((items + reduce_grid - 1) / reduce_grid) *
-                                  (schedule::ceil_div(each, kLoads) * kLoads + kStart)});
-  put_copies(work, p, c);
-  return work;
-}
-
 // grad_weight by slices: a cluster for every tile. Where not all of them run at the same time with one block on an SM,
 // some wait for their turn, or two blocks share an SM where both fit.
 Work sliced_weight_work(const Problem& p, const Target& target, const Config& c) {
@@ -241,7 +204,6 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
 
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   if (weight::slices(c)) return sliced_weight_work(p, target, c);
-  if (weight::slides(kernel_shape(p), c)) return slid_weight_work(p, c, grid);
   const bool stacks = weight::stacks(c);
   const double stacked_rows =
       static_cast<double>(p.T) * weight::stacked(static_cast<int>(p.T));  // of a panel

@@ -102,8 +102,8 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
           {&Config::cluster, ConfigKey::Values(clusters.begin(), clusters.end())},
           weight_boxes_key(p),
-          // Taps, and blocks that slide, hold two stages and wait for a third.
-          range_key(&Config::stages, p.K > 1 || weight::slides(kernel_shape(p), c) ? 3 : 2, 12),
+          // Taps hold two stages and wait for a third.
+          range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
           raster_key(),
           weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
           : weight::takes_turns(c)
@@ -198,10 +198,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
                            .maps = {},
                            .early = weight::admits_reduction(c) || p.w == WeightForm::kToeplitz,
                            .register_threads = weight::admits_reduction(c) ? 1024u : 0u});
-  plan.workspace_bytes = weight::slides(kernel_shape(p), c)
-                             ? 4 * diagonal_stream(p, c, static_cast<int>(grid)).numbers() * 2 *
-                                   weight::work_diagonals(kernel_shape(p), c)
-                             : 4 * stream_k.workspace();
+  plan.workspace_bytes = 4 * stream_k.workspace();
 }
 
 Work TiledWeight::work(const Problem& p, const Target& target, const Config& c) const {

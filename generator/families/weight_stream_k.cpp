@@ -43,11 +43,6 @@ StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
       .diagonals = weight::work_diagonals(kernel_shape(p), c)});
 }
 
-DiagonalStream diagonal_stream(const Problem& p, const Config& c, int grid) {
-  const StreamK s = weight_stream_k(p, c, grid);
-  return {static_cast<int>(p.T), s.depth, s.copies, grid};
-}
-
 double multiplied_depth(const Problem& p, const Config& c) {
   const int depth = weight::block_depth(p.dtype), blocks = schedule::ceil_div(static_cast<int>(p.D), depth);
   const int skipped = weight::block_steps() - weight::last_steps(kernel_shape(p), c);

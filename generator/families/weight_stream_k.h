@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "generator/family.h"
-#include "templates/persistent/diagonal_stream.h"
 #include "templates/persistent/stream_k.h"
 
 namespace trigen {
@@ -20,9 +19,6 @@ int clusters_at_once(const Target& target, int cluster, int places = 1);
 
 // `grid`: thread blocks of the launch. The depth is counted in blocks of 128 bytes of features.
 persistent::StreamK weight_stream_k(const Problem& problem, const Config& config, int grid);
-
-// The schedule of whole tile diagonals (persistent::weight::slides).
-persistent::DiagonalStream diagonal_stream(const Problem& problem, const Config& config, int grid);
 
 // Rows of tiles, of all heads and taps: the reduction counts up to 520 items for each, in 32 bits
 // (templates/persistent/reduce.cuh, stacked.cuh).

@@ -4,7 +4,6 @@
 
 #include "diagonals.cuh"
 #include "persistent/grad_weight.cuh"
-#include "persistent/slide.cuh"
 
 namespace trigen::persistent::weight {
 
@@ -310,9 +309,7 @@ __device__ __forceinline__ void reduce_diagonals(const Params& p) {
 
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {
-  if constexpr (slides(C.shape, C.config))
-    reduce_slide<C>(p);
-  else if constexpr (schedule::sums_diagonals(C.shape))
+  if constexpr (schedule::sums_diagonals(C.shape))
     reduce_diagonals<C>(p);
   else if constexpr (stacks(C.config))
     reduce_stacked<C>(p);

@@ -10,7 +10,6 @@
 #include <tuple>
 #include <vector>
 
-#include "templates/persistent/diagonal_stream.h"
 #include "templates/persistent/grad_weight.h"
 #include "templates/wgmma_sm90.h"
 #include "templates/wgmma_tf32_sm90.h"
@@ -338,55 +337,6 @@ TEST(StreamK, EveryKBlockOfEveryTileOnce) {
                  1 + random() % 70, 1 + random() % 40, 1 + random() % 140, tile_n, taps * (1 + random() % 5),
                  random() % 2, edge, random() % 2, taps);
   }
-}
-
-// Every step of every pair once, in runs whose products are as many in every block; the reduction finds all of them.
-TEST(DiagonalStream, EveryStepOnceInEqualShares) {
-  for (const int T : {1, 100, 129, 384, 512, 1000, 1024, 4096})
-    for (const int depth : {1, 5, 64})
-      for (const int copies : {1, 3})
-        for (const int grid : {1, 2, 7, 132}) {
-          SCOPED_TRACE(testing::Message()
-                       << "T " << T << " depth " << depth << " copies " << copies << " grid " << grid);
-          const DiagonalStream stream(T, depth, copies, grid);
-          std::map<std::pair<int, int>, std::vector<int>> done;  // copy, pair
-          std::set<long long> numbers;
-          long long most = 0;
-          for (int b = 0; b < stream.blocks; ++b) {
-            DiagonalWalk walk(stream, b);
-            long long products = 0;
-            for (DiagonalRun run; walk.next(run);) {
-              const int rows = stream.pair_rows(run.pair);
-              auto& times = done[{run.copy, run.pair}];
-              times.resize(rows * depth);
-              ASSERT_LE(run.end, rows * depth);
-              for (long long step = run.begin; step < run.end; ++step) {
-                ++times[step];
-                products += step % rows == 0 ? 1 : 2;
-              }
-              EXPECT_TRUE(numbers.insert(run.number).second) << "two runs in one place";
-              EXPECT_LT(run.number, stream.numbers());
-              EXPECT_EQ(run.number, b + run.copy * stream.pairs() + run.pair);
-              EXPECT_GE(b, stream.first_owner(run.copy, run.pair));
-              EXPECT_LE(b, stream.last_owner(run.copy, run.pair));
-            }
-            EXPECT_GT(products, 0);
-            most = std::max(most, products);
-          }
-          EXPECT_LE(most, (stream.length() + stream.blocks - 1) / stream.blocks + 1);
-          size_t owners = 0;
-          long long products = 0;
-          for (int copy = 0; copy < copies; ++copy)
-            for (int pair = 0; pair < stream.pairs(); ++pair) {
-              const std::vector<int>& times = done[{copy, pair}];
-              ASSERT_EQ(times.size(), static_cast<size_t>(stream.pair_rows(pair)) * depth);
-              for (const int count : times) EXPECT_EQ(count, 1);
-              owners += stream.last_owner(copy, pair) - stream.first_owner(copy, pair) + 1;
-              products += (2 * stream.pair_rows(pair) - 1) * depth;
-            }
-          EXPECT_EQ(owners, numbers.size()) << "the reduction reads what no block left";
-          EXPECT_EQ(products, stream.length());
-        }
 }
 
 // A band: exactly the tiles that it meets, each k block of each once, whole tiles and parts in places of their own where diagonals
