@@ -41,7 +41,7 @@ def elementwise(dy, pre, gate, activation):
 
 
 def products(s, dz):
-    return cuda.gradients(dz, s.x, s.weight, s.bias, (0, "btd", "lower", 0, "none", "default"))
+    return cuda.gradients(dz, s.x, s.weight, s.bias, (0, "btd", "lower", 0, "none", "default", "dense"))
 
 
 def dense(s, dz):

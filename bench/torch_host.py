@@ -25,7 +25,7 @@ def host_arms(batch, tokens, features):
     seed = torch.zeros(1, 1, device=device)
     seed_in = torch.zeros(1, 1, device=device, requires_grad=True)
     seed_out = seed_in.view(1, 1)
-    options = (0, "btd", "lower", 0, "none", "default")
+    options = (0, "btd", "lower", 0, "none", "default", "dense")
 
     def autocast():
         with torch.autocast(device, short):

@@ -116,13 +116,17 @@ CheckResult Reference::check(const HostBuffers& after) const {
       return t.axes == Axes::kRows ? static_cast<int64_t>(k) : rows_[k / columns];
     };
     const auto column_of = [&](size_t k) { return t.axes == Axes::kRows ? 0 : columns_[k % columns]; };
-    compare(
-        p, t, data, expected(t.role), terms,
-        [&](size_t k) {
-          const int64_t row = row_of(k), column = column_of(k);
-          return is_output(t, row, column) ? output_index(p, t, row, column) : int64_t{-1};
-        },
-        [&](size_t k) { return place(p, t, row_of(k), column_of(k)); }, result);
+    // Vectors' gradients are of sizes of their own, so each is measured by itself: a decay's is a product of two states.
+    const bool vectors = t.axes == Axes::kVectors;
+    for (int64_t vector = 0; vector < (vectors ? int64_t{scan::kVectors} : 1); ++vector)
+      compare(
+          p, t, data, expected(t.role), terms,
+          [&](size_t k) {
+            const int64_t row = row_of(k), column = column_of(k);
+            const bool here = !vectors || column == vector;
+            return here && is_output(t, row, column) ? output_index(p, t, row, column) : int64_t{-1};
+          },
+          [&](size_t k) { return place(p, t, row_of(k), column_of(k)); }, result);
   }
   if (!projection_.empty()) compare_sums(p, list_.output(), projection_, after, terms, result);
   return result;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "check/contraction.h"
+#include "check/correlation.h"
 #include "check/operands.h"
 #include "check/parallel.h"
 #include "check/recurrence.h"
@@ -58,7 +59,8 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   const int64_t columns = output_columns(p);
   const double outputs = static_cast<double>(p.H) * static_cast<double>(p.T) * static_cast<double>(columns);
   const double work = count_work(p).triangle_flop / 2;
-  full_ = options.full || op_row(p.op).takes(kRowsField) || makes_vectors(p.op) ||
+  const bool diagonals = weight && p.w == WeightForm::kToeplitz;
+  full_ = options.full || op_row(p.op).takes(kRowsField) || makes_vectors(p.op) || diagonals ||
           (!options.sample && work <= kFullWork && outputs <= 0x1p25);
   if (full_) {
     for (int64_t h = 0; h < p.H; ++h)
@@ -79,7 +81,7 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   for (int64_t outer : {outers.front(), outers[outers.size() / 2], outers.back()}) {
     for (int64_t i : sample(inner, 32, 5)) columns_set.insert(outer * inner + i);
   }
-  if (weight && p.w != WeightForm::kToeplitz) {  // both sides of the diagonal of every sampled row
+  if (weight) {  // both sides of the diagonal of every sampled row
     for (int64_t t : rows) {
       for (int64_t s = t + p.diag - 1; s <= t + p.diag + 1; ++s) {
         if (s >= 0 && s < p.T) columns_set.insert(s * p.K + (s % p.K));
@@ -207,22 +209,11 @@ void Reference::multiply() {
 void Reference::sum_diagonals() {
   const Problem& p = problem_;
   const Operands operands(p, list_, *inputs_);
-  const int64_t depth = operands.depth();
   std::vector<double>& main = values(list_.output().role);
-  main.resize(rows_.size());
-  parallel_for(static_cast<int64_t>(rows_.size()), 1, [&](int64_t begin, int64_t end) {
-    std::vector<double> dy(static_cast<size_t>(depth)), x(dy.size());
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t h = rows_[static_cast<size_t>(i)] / p.T, distance = rows_[static_cast<size_t>(i)] % p.T;
-      double sum = 0;
-      for (int64_t s = 0; s < p.T - distance; ++s) {
-        operands.coefficients(h, s + distance, 0, depth, dy.data());
-        operands.column(h, s, 0, depth, x.data(), 1);
-        for (size_t k = 0; k < dy.size(); ++k) sum += dy[k] * x[k];
-      }
-      main[static_cast<size_t>(i)] = sum;
-    }
-  });
+  for (int64_t h = 0; h < p.H; ++h) {
+    const std::vector<double> sums = correlate(p, operands, h);
+    main.insert(main.end(), sums.begin(), sums.end());
+  }
   if (p.epilogue.bias) values(Role::kBias) = operands.row_sums();
 }
 

@@ -3,7 +3,7 @@
 // Small problems are checked in full. Big ones (more than kFullWork multiply-adds) are checked twice over: a
 // sample of outputs (first and last rows, both sides of tile borders, first and last columns, random ones;
 // fixed seed) element by element, and all outputs at once by random signed sums (check/projection.h) where
-// the epilogue is linear.
+// the epilogue is linear. Gradients of vectors and of Toeplitz matrices, which are few, are checked in full always.
 #pragma once
 
 #include <array>

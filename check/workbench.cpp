@@ -51,7 +51,8 @@ llvm::Expected<std::unique_ptr<Workbench>> Workbench::create(const Device& devic
   bench->list_ = tensors_of(problem, options.gap, options.rows);
   bench->inputs_ = make_inputs(problem, bench->list_, options.seed);
   int64_t bytes = 0;  // not 0 in the end: every problem has tensors, and each a guard
-  for (const Tensor& t : bench->list_.tensors) bytes += round_up(t.buffer_bytes(), 256);
+  for (const Tensor& t : bench->list_.tensors)
+    if (bench->stored_as(1, t.role) == t.role) bytes += round_up(t.buffer_bytes(), 256);
   bench->set_bytes_ = bytes;
   int sets = 1;
   if (options.rotate && bytes > 0) {
@@ -75,6 +76,10 @@ llvm::Expected<std::unique_ptr<Workbench>> Workbench::create(const Device& devic
       const Tensor& t = bench->list_.tensors[i];
       // an allocation each, so that memory checkers see where a tensor ends
       cuda::CUdeviceptr base = 0;
+      if (bench->stored_as(set, t.role) != t.role) {
+        pointers.push_back(base);
+        continue;
+      }
       if (auto error = bench->allocate(t.buffer_bytes(), base)) return error;
       pointers.push_back(base);
       const auto size = static_cast<cuda::size_type>(t.buffer_bytes());
@@ -99,7 +104,13 @@ Workbench::~Workbench() {
   for (const cuda::CUdeviceptr pointer : allocations_) api.cuMemFree(pointer);
 }
 
+// A product of A and A is what gram is called for most, and reads half of the memory.
+Role Workbench::stored_as(int set, Role role) const {
+  return set > 0 && problem_.op == Op::kGram && role == Role::kX ? Role::kY : role;
+}
+
 void* Workbench::data(int set, Role role) const {
+  role = stored_as(set, role);
   const Tensor* t = list_.find(role);
   if (t == nullptr) return nullptr;
   const auto at = static_cast<size_t>(t - list_.tensors.data());

@@ -1,5 +1,5 @@
 // A problem's tensors in device memory: one set to check on, and enough further sets that timed runs never
-// find their inputs in the L2 cache.
+// find their inputs in the L2 cache. The further sets of gram have B in A's memory.
 #pragma once
 
 #include <bit>
@@ -64,6 +64,7 @@ class Workbench {
 
  private:
   Workbench() = default;
+  Role stored_as(int set, Role role) const;  // the tensor that is in this one's place
   llvm::Error allocate(int64_t bytes, cuda::CUdeviceptr& out);
 
   const Device* device_ = nullptr;

@@ -87,6 +87,7 @@ Totals count_work(const Problem& p, Rows rows) {
   };
   for (const OpTensor& tensor : op.list()) {
     if (!tensor.is_in(p.epilogue)) continue;
+    if (p.op == Op::kGram && tensor.role == op.product->b) continue;  // may be A
     work.min_bytes += bytes_of(tensor);
     if (tensor.written) work.min_written += bytes_of(tensor);
     if (tensor.written && tensor.is_read(p.epilogue))  // what is outside the triangle is not read

@@ -46,6 +46,10 @@ void check_words(const Options& options) {
   check_word("fill", options.fill, {"lower", "upper"});
   check_word("activation", options.activation, {"none", "gelu", "silu"});
   check_word("math", options.math, {"default", "simt", "tf32", "f16x3"});
+  check_word("form", options.form, {"dense", "toeplitz", "band"});
+  if (options.form != "dense" && (!options.lower() || options.diag != 0))
+    refuse("fill='" + options.fill + "' and diagonal=" + std::to_string(options.diag) + " with form='" +
+           options.form + "'; allowed: fill='lower' and diagonal=0; form='dense' takes the others");
 }
 
 void check_dtypes(const char* name, ScalarType dtype, ScalarType weight_dtype) {
@@ -76,18 +80,27 @@ void check_like(const char* name, const MaybeTensor& tensor, const Tensor& x, co
 }
 
 Sizes check_activations(const Tensor& x, Shape weight, const Options& options, const char* name) {
-  const size_t rank = weight.size();
-  if (rank < 2 || rank > 4)
-    refuse("weight has shape " + text_of(weight) + "; allowed: [T, T], [T, T, K] or [heads, T, T, K]");
-  const int64_t heads = rank == 4 ? weight[0] : 1, tokens = weight[rank == 4 ? 1 : 0],
-                columns = weight[rank == 4 ? 2 : 1];
-  const int64_t taps = rank == 2 ? 1 : weight[rank - 1];
-  if (tokens != columns)
+  const bool dense = !options.toeplitz() && !options.band();
+  const std::string shapes = dense            ? "[T, T], [T, T, K] or [heads, T, T, K]"
+                             : options.band() ? "[T, width] or [heads, T, width]"
+                                              : "[T] or [heads, T]";
+  const size_t rank = weight.size(), first = has_heads(weight, options) ? 1 : 0;
+  const size_t least = options.toeplitz() ? 1 : 2;
+  if (rank - first < least || rank - first > (dense ? 3 : least))
+    refuse("weight has shape " + text_of(weight) + (dense ? "" : " with form='" + options.form + "'") +
+           "; allowed: " + shapes);
+  const int64_t heads = first ? weight[0] : 1, tokens = weight[first];
+  const int64_t taps = dense && rank > 2 ? weight[rank - 1] : 1,
+                width = options.band() ? weight[rank - 1] : 0;
+  if (dense && tokens != weight[first + 1])
     refuse("weight has shape " + text_of(weight) + ": " + std::to_string(tokens) + " output tokens and " +
-           std::to_string(columns) +
-           " input tokens; allowed: a square [T, T], [T, T, K] or [heads, T, T, K]");
-  if (heads < 1 || tokens < 1 || taps < 1)
+           std::to_string(weight[first + 1]) + " input tokens; allowed: a square " + shapes);
+  if (std::ranges::any_of(weight, [](int64_t size) { return size < 1; }))
     refuse("weight has shape " + text_of(weight) + "; every size must be at least 1");
+  if (width > tokens)
+    refuse("weight has shape " + text_of(weight) + ": a band of " + std::to_string(width) +
+           " tokens while there are " + std::to_string(tokens) + "; allowed: a width of at most " +
+           std::to_string(tokens));
   const Shape given = x.sizes();
   const std::string shape = std::string(name) + " has shape " + text_of(given);
   if (given.size() != 3)
@@ -111,7 +124,11 @@ Sizes check_activations(const Tensor& x, Shape weight, const Options& options, c
   if (options.pad < 0 || options.pad >= taps)
     refuse("pad=" + std::to_string(options.pad) + " is outside the taps; allowed: 0 to K-1 = " +
            std::to_string(taps - 1) + " (K is weight's last size)");
-  return {batch, heads, n, features / heads, taps, tokens};
+  if (width > n)
+    refuse("weight has shape " + text_of(weight) + ": a band of " + std::to_string(width) + " tokens while " +
+           name + " has " + std::to_string(n) + "; allowed: at most " + std::to_string(n) +
+           ", weight[..., -" + std::to_string(n) + ":]");
+  return {batch, heads, n, features / heads, taps, tokens, width};
 }
 
 }  // namespace
@@ -124,8 +141,12 @@ std::string text_of(Shape shape) {
   return text + "]";
 }
 
-std::vector<int64_t> bias_size(Shape weight_size) {
-  if (weight_size.size() == 4) return {weight_size[0], weight_size[1]};
+bool has_heads(Shape weight_size, const Options& options) {
+  return weight_size.size() == (options.toeplitz() ? 2 : options.band() ? 3 : 4);
+}
+
+std::vector<int64_t> bias_size(Shape weight_size, const Options& options) {
+  if (has_heads(weight_size, options)) return {weight_size[0], weight_size[1]};
   return {weight_size[0]};
 }
 
@@ -143,8 +164,10 @@ Sizes check_forward(const Tensor& x, const Tensor& weight, const MaybeTensor& bi
   check_dtypes("x", x.scalar_type(), weight.scalar_type());
   check_device("weight", weight, x, "x");
   if (bias) {
-    const std::vector<int64_t> allowed = bias_size(weight.sizes());
-    if (!std::ranges::equal(bias->sizes(), allowed))
+    const std::vector<int64_t> allowed = bias_size(weight.sizes(), options);
+    const bool one_head = allowed.size() == 2 && allowed[0] == 1;  // whose axis a bias may leave out
+    if (!std::ranges::equal(bias->sizes(), allowed) &&
+        !(one_head && bias->dim() == 1 && bias->size(0) == allowed[1]))
       refuse("bias has shape " + text_of(bias->sizes()) + " while weight has " + text_of(weight.sizes()) +
              "; allowed: " + text_of(allowed));
     if (bias->scalar_type() != weight.scalar_type())

@@ -25,19 +25,22 @@ struct Options {
   int64_t pad = 0;
   std::string layout = "btd", fill = "lower";
   int64_t diag = 0;
-  std::string activation = "none", math = "default";
+  std::string activation = "none", math = "default", form = "dense";
 
   bool btd() const { return layout == "btd"; }
   bool lower() const { return fill == "lower"; }
+  bool toeplitz() const { return form == "toeplitz"; }
+  bool band() const { return form == "band"; }
 };
 
 struct Sizes {
-  int64_t B;  // batch
-  int64_t H;  // heads
-  int64_t n;  // tokens of x, at most T
-  int64_t D;  // features of one head
-  int64_t K;  // taps
-  int64_t T;  // tokens of the weight
+  int64_t B;      // batch
+  int64_t H;      // heads
+  int64_t n;      // tokens of x, at most T
+  int64_t D;      // features of one head
+  int64_t K;      // taps
+  int64_t T;      // tokens of the weight
+  int64_t width;  // of a band, else 0
 };
 
 [[noreturn]] void refuse(const std::string& text);
@@ -54,8 +57,10 @@ Sizes check_grad_input(const Tensor& grad, const Tensor& weight, const MaybeTens
 Sizes check_grad_weight(const Tensor& grad, const Tensor& x, Shape weight_size, ScalarType weight_dtype,
                         const Options& options);
 
-// [T], or [heads, T] beside a weight of rank 4.
-std::vector<int64_t> bias_size(Shape weight_size);
+// Whether the weight's first axis is the heads'.
+bool has_heads(Shape weight_size, const Options& options);
+// [T], or [heads, T] beside a weight with heads.
+std::vector<int64_t> bias_size(Shape weight_size, const Options& options);
 
 // The diagonal of the same triangle that problems accept: beyond the corners everything is inside (the
 // corner's), or nothing is (none). A prefix of few tokens meets both.

@@ -38,15 +38,19 @@ std::optional<trigen_tensor> view_of(const Tensor& x, const Sizes& sizes, const 
   return trigen_tensor{x.data_ptr(), batch, sizes.D * (options.btd() ? 1 : row), row};
 }
 
-// The (head, row) strides of W[h,t,s,j]; none where [s, j] are not contiguous.
-std::optional<std::pair<int64_t, int64_t>> weight_strides(const Tensor& weight, const Sizes& sizes) {
-  const Shape given = weight.strides();
-  const size_t rank = given.size(), first = rank == 4 ? 1 : 0;
-  if (sizes.K > 1 && given[rank - 1] != 1) return std::nullopt;
-  if (sizes.T > 1 && given[first + 1] != sizes.K) return std::nullopt;
-  const int64_t row = sizes.T > 1 ? given[first] : sizes.K;
-  const int64_t head = sizes.H > 1 ? given[0] : row * sizes.T;
-  if (row < sizes.T * sizes.K || head < 1) return std::nullopt;
+// The (head, row) strides of W[h,t,s,j], or of the rows that stand for it; none where a row is not contiguous.
+std::optional<std::pair<int64_t, int64_t>> weight_strides(const Tensor& weight, const Sizes& sizes,
+                                                          const Options& options) {
+  const Shape given = weight.strides(), shape = weight.sizes();
+  const size_t rank = given.size(), first = has_heads(shape, options) ? 1 : 0;
+  const size_t rows = options.toeplitz() ? first : first + 1;  // axes before a row's own
+  int64_t elements = 1;
+  for (size_t axis = rank; axis-- > rows; elements *= shape[axis])
+    if (shape[axis] > 1 && given[axis] != elements) return std::nullopt;
+  const bool one = options.toeplitz() || sizes.T == 1;
+  const int64_t row = one ? elements : given[first];
+  const int64_t head = sizes.H > 1 ? given[0] : row * (options.toeplitz() ? 1 : sizes.T);
+  if (row < elements || head < 1) return std::nullopt;
   return std::pair(head, row);
 }
 
@@ -72,6 +76,8 @@ class Call {
     problem.D = sizes.D;
     problem.K = sizes.K;
     problem.pad = options.pad;
+    problem.w = options.toeplitz() ? TRIGEN_W_TOEPLITZ : options.band() ? TRIGEN_W_BAND : TRIGEN_W_DENSE;
+    problem.width = sizes.width;
     problem.rows = 1;
     problem.diag = diag;
   }
@@ -95,10 +101,10 @@ class Call {
   }
 
   void weight(Tensor& tensor) {
-    auto strides = weight_strides(tensor, sizes_);
+    auto strides = weight_strides(tensor, sizes_, options_);
     if (!strides) {
       tensor = dense(tensor);
-      strides = weight_strides(tensor, sizes_);
+      strides = weight_strides(tensor, sizes_, options_);
     }
     args.w = tensor.data_ptr();
     args.w_head = strides->first;
@@ -188,9 +194,9 @@ std::pair<Tensor, MaybeTensor> run_forward(Tensor x, Tensor weight, MaybeTensor 
 }  // namespace
 
 Tensor forward(Tensor x, Tensor weight, MaybeTensor bias, MaybeTensor gate, MaybeTensor residual, int64_t pad,
-               std::string layout, std::string fill, int64_t diag, std::string activation, std::string math) {
-  const Options options{pad,  std::move(layout),     std::move(fill),
-                        diag, std::move(activation), std::move(math)};
+               std::string layout, std::string fill, int64_t diag, std::string activation, std::string math,
+               std::string form) {
+  const Options options{pad, layout, fill, diag, activation, math, form};
   return run_forward(std::move(x), std::move(weight), std::move(bias), std::move(gate), std::move(residual),
                      options, false)
       .first;
@@ -199,17 +205,16 @@ Tensor forward(Tensor x, Tensor weight, MaybeTensor bias, MaybeTensor gate, Mayb
 std::tuple<Tensor, Tensor> forward_pre(Tensor x, Tensor weight, MaybeTensor bias, MaybeTensor gate,
                                        MaybeTensor residual, int64_t pad, std::string layout,
                                        std::string fill, int64_t diag, std::string activation,
-                                       std::string math) {
-  const Options options{pad,  std::move(layout),     std::move(fill),
-                        diag, std::move(activation), std::move(math)};
+                                       std::string math, std::string form) {
+  const Options options{pad, layout, fill, diag, activation, math, form};
   auto [y, pre] = run_forward(std::move(x), std::move(weight), std::move(bias), std::move(gate),
                               std::move(residual), options, true);
   return {y, *pre};
 }
 
 Tensor grad_input(Tensor grad, Tensor weight, MaybeTensor residual, int64_t pad, std::string layout,
-                  std::string fill, int64_t diag, std::string math) {
-  const Options options{pad, std::move(layout), std::move(fill), diag, "none", std::move(math)};
+                  std::string fill, int64_t diag, std::string math, std::string form) {
+  const Options options{pad, layout, fill, diag, "none", math, form};
   const Sizes sizes = check_grad_input(grad, weight, residual, options);
   const ScalarType dtype = grad.scalar_type();
   const auto inside = served(sizes, options, dtype);
@@ -229,8 +234,8 @@ Tensor grad_input(Tensor grad, Tensor weight, MaybeTensor residual, int64_t pad,
 
 std::tuple<Tensor, Tensor> grad_weight(Tensor grad, Tensor x, std::vector<int64_t> weight_size,
                                        ScalarType weight_dtype, bool bias, int64_t pad, std::string layout,
-                                       std::string fill, int64_t diag, std::string math) {
-  const Options options{pad, std::move(layout), std::move(fill), diag, "none", std::move(math)};
+                                       std::string fill, int64_t diag, std::string math, std::string form) {
+  const Options options{pad, layout, fill, diag, "none", math, form};
   const Sizes sizes = check_grad_weight(grad, x, weight_size, weight_dtype, options);
   const auto inside = served(sizes, options, x.scalar_type());
   if (!inside) return plain::grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, options);
@@ -240,9 +245,9 @@ std::tuple<Tensor, Tensor> grad_weight(Tensor grad, Tensor x, std::vector<int64_
   call.args.y = call.read(grad);
   Tensor dw = empty(weight_size, weight_dtype, x);
   if (prefix) torch::stable::zero_(dw);  // a kernel writes the prefix alone
-  call.problem.zero_outside = !prefix;
+  call.problem.zero_outside = !prefix && !options.toeplitz();
   call.weight(dw);
-  const std::vector<int64_t> size = bias ? bias_size(weight_size) : std::vector<int64_t>{0};
+  const std::vector<int64_t> size = bias ? bias_size(weight_size, options) : std::vector<int64_t>{0};
   Tensor db = empty(size, weight_dtype, x), written = db;
   if (bias) {
     std::vector<int64_t> part = size;

@@ -9,15 +9,15 @@ namespace {
 #define TRIGEN_OPTIONS "int pad=0, str layout=\"btd\", str fill=\"lower\", int diag=0"
 #define TRIGEN_FORWARD_ARGUMENTS                                                                           \
   "(Tensor x, Tensor weight, Tensor? bias=None, Tensor? gate=None, Tensor? residual=None, " TRIGEN_OPTIONS \
-  ", str activation=\"none\", str math=\"default\")"
+  ", str activation=\"none\", str math=\"default\", str form=\"dense\")"
 
 constexpr const char* kSchemas[] = {
     "forward" TRIGEN_FORWARD_ARGUMENTS " -> Tensor",
     "forward_pre" TRIGEN_FORWARD_ARGUMENTS " -> (Tensor, Tensor)",
     "grad_input(Tensor grad, Tensor weight, Tensor? residual=None, " TRIGEN_OPTIONS
-    ", str math=\"default\") -> Tensor",
+    ", str math=\"default\", str form=\"dense\") -> Tensor",
     "grad_weight(Tensor grad, Tensor x, SymInt[] weight_size, ScalarType weight_dtype, bool "
-    "bias=False, " TRIGEN_OPTIONS ", str math=\"default\") -> (Tensor, Tensor)",
+    "bias=False, " TRIGEN_OPTIONS ", str math=\"default\", str form=\"dense\") -> (Tensor, Tensor)",
 };
 
 bool ours = false;  // whether the operators are this library's

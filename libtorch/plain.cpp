@@ -24,6 +24,10 @@ ScalarType compute_dtype(ScalarType dtype) {
 // Zeros around the last axes, or less of them: (before, after) of the last one first.
 Tensor padded(Tensor tensor, const Sizes64& amounts) { return torch::stable::pad(tensor, amounts); }
 
+Tensor narrowed(Tensor tensor, int64_t axis, int64_t begin, int64_t length) {
+  return torch::stable::narrow(tensor, axis, begin, length);
+}
+
 Tensor cast(const Tensor& tensor, ScalarType dtype) { return torch::stable::to(tensor, dtype); }
 
 // [B, H, n, D] in the dtype that sums are made in.
@@ -50,13 +54,41 @@ Tensor triangle(const Tensor& square, const Options& options) {
   return aten(options.lower() ? "aten::tril" : "aten::triu", "", square, options.diag);
 }
 
+// Rows of a matrix [H, n, n] that lie as a band does, [H, n, width], and back: each begins one element later.
+Tensor from_band(const Tensor& rows, int64_t n, int64_t width) {
+  const int64_t heads = rows.size(0), row = width + n;
+  Tensor flat = torch::stable::reshape(padded(rows, {0, n}), Sizes64{heads, n * row});
+  flat = narrowed(flat, 1, width - 1, n * (row - 1));
+  return narrowed(torch::stable::reshape(flat, Sizes64{heads, n, row - 1}), 2, 0, n);
+}
+Tensor to_band(const Tensor& square, int64_t n, int64_t width) {
+  const int64_t heads = square.size(0), row = width + n - 1;
+  Tensor flat = torch::stable::reshape(padded(square, {width - 1, 0}), Sizes64{heads, n * row});
+  flat = torch::stable::reshape(padded(flat, {0, n}), Sizes64{heads, n, row + 1});
+  return narrowed(flat, 2, 0, width);
+}
+
+// [H, T, T, K] as it lies, or [H, n, n, 1] of the numbers that stand for it: of a Toeplitz matrix a band of n tokens with
+// the same numbers in each row.
+Tensor in_full(const Tensor& weight, const Sizes& sizes, const Options& options) {
+  if (options.toeplitz()) {
+    Tensor one = narrowed(torch::stable::reshape(weight, Sizes64{sizes.H, 1, sizes.T}), 2, 0, sizes.n);
+    one = aten("aten::flip", "", one, Sizes64{2});
+    const Tensor rows = aten("aten::expand", "", one, Sizes64{sizes.H, sizes.n, sizes.n}, false);
+    return torch::stable::unsqueeze(from_band(rows, sizes.n, sizes.n), 3);
+  }
+  if (options.band()) {
+    const Tensor rows = torch::stable::reshape(weight, Sizes64{sizes.H, sizes.T, sizes.width});
+    return torch::stable::unsqueeze(from_band(narrowed(rows, 1, 0, sizes.n), sizes.n, sizes.width), 3);
+  }
+  return torch::stable::reshape(weight, Sizes64{sizes.H, sizes.T, sizes.T, sizes.K});
+}
+
 // [H, n, n] of a tap: rounded to x's dtype, zero outside the triangle.
 Tensor masked_tap(const Tensor& weight, int64_t tap, const Sizes& sizes, const Options& options,
                   ScalarType dtype) {
-  Tensor square = torch::stable::select(
-      torch::stable::reshape(weight, Sizes64{sizes.H, sizes.T, sizes.T, sizes.K}), 3, tap);
-  square = torch::stable::narrow(square, 1, 0, sizes.n);
-  square = torch::stable::narrow(square, 2, 0, sizes.n);
+  Tensor square = torch::stable::select(in_full(weight, sizes, options), 3, tap);
+  square = narrowed(narrowed(square, 1, 0, sizes.n), 2, 0, sizes.n);
   return triangle(cast(cast(square, dtype), compute_dtype(dtype)), options);
 }
 
@@ -129,14 +161,21 @@ std::pair<Tensor, Tensor> grad_weight(const Tensor& grad, const Tensor& x, Shape
                    options));
     }
   }
-  Tensor dw = aten("aten::stack", "", taps, int64_t{3});
   const int64_t beyond = sizes.T - sizes.n;
-  if (beyond > 0) dw = padded(dw, {0, 0, 0, beyond, 0, beyond});
+  Tensor dw;
+  if (options.toeplitz()) {
+    const Tensor sums = torch::stable::sum(to_band(taps[0], sizes.n, sizes.n), Sizes64{1});
+    dw = padded(aten("aten::flip", "", sums, Sizes64{1}), {0, beyond});
+  } else if (options.band()) {
+    dw = padded(to_band(taps[0], sizes.n, sizes.width), {0, 0, 0, beyond});
+  } else {
+    dw = padded(aten("aten::stack", "", taps, int64_t{3}), {0, 0, 0, beyond, 0, beyond});
+  }
   dw = torch::stable::reshape(cast(dw, weight_dtype), weight_size);
   if (!bias) return {dw, torch::stable::new_zeros(dw, Sizes64{0})};
   Tensor db = torch::stable::sum(dy, Sizes64{0, 3});
   if (beyond > 0) db = padded(db, {0, beyond});
-  return {dw, torch::stable::reshape(cast(db, weight_dtype), bias_size(weight_size))};
+  return {dw, torch::stable::reshape(cast(db, weight_dtype), bias_size(weight_size, options))};
 }
 
 }  // namespace trigen::libtorch::plain

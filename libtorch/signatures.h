@@ -9,16 +9,17 @@
 namespace trigen::libtorch::kernels {
 
 Tensor forward(Tensor x, Tensor weight, MaybeTensor bias, MaybeTensor gate, MaybeTensor residual, int64_t pad,
-               std::string layout, std::string fill, int64_t diag, std::string activation, std::string math);
+               std::string layout, std::string fill, int64_t diag, std::string activation, std::string math,
+               std::string form);
 std::tuple<Tensor, Tensor> forward_pre(Tensor x, Tensor weight, MaybeTensor bias, MaybeTensor gate,
                                        MaybeTensor residual, int64_t pad, std::string layout,
                                        std::string fill, int64_t diag, std::string activation,
-                                       std::string math);
+                                       std::string math, std::string form);
 Tensor grad_input(Tensor grad, Tensor weight, MaybeTensor residual, int64_t pad, std::string layout,
-                  std::string fill, int64_t diag, std::string math);
+                  std::string fill, int64_t diag, std::string math, std::string form);
 std::tuple<Tensor, Tensor> grad_weight(Tensor grad, Tensor x, std::vector<int64_t> weight_size,
                                        ScalarType weight_dtype, bool bias, int64_t pad, std::string layout,
-                                       std::string fill, int64_t diag, std::string math);
+                                       std::string fill, int64_t diag, std::string math, std::string form);
 
 }  // namespace trigen::libtorch::kernels
 
@@ -26,15 +27,16 @@ std::tuple<Tensor, Tensor> grad_weight(Tensor grad, Tensor x, std::vector<int64_
 namespace trigen::libtorch::cpu {
 
 Tensor forward(Tensor x, Tensor weight, MaybeTensor bias, MaybeTensor gate, MaybeTensor residual, int64_t pad,
-               std::string layout, std::string fill, int64_t diag, std::string activation, std::string math);
+               std::string layout, std::string fill, int64_t diag, std::string activation, std::string math,
+               std::string form);
 std::tuple<Tensor, Tensor> forward_pre(Tensor x, Tensor weight, MaybeTensor bias, MaybeTensor gate,
                                        MaybeTensor residual, int64_t pad, std::string layout,
                                        std::string fill, int64_t diag, std::string activation,
-                                       std::string math);
+                                       std::string math, std::string form);
 Tensor grad_input(Tensor grad, Tensor weight, MaybeTensor residual, int64_t pad, std::string layout,
-                  std::string fill, int64_t diag, std::string math);
+                  std::string fill, int64_t diag, std::string math, std::string form);
 std::tuple<Tensor, Tensor> grad_weight(Tensor grad, Tensor x, std::vector<int64_t> weight_size,
                                        ScalarType weight_dtype, bool bias, int64_t pad, std::string layout,
-                                       std::string fill, int64_t diag, std::string math);
+                                       std::string fill, int64_t diag, std::string math, std::string form);
 
 }  // namespace trigen::libtorch::cpu

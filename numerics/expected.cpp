@@ -17,6 +17,7 @@ constexpr int64_t kPeriods[] = {4093, 4091, 4079, 4073, 4057, 4051, 4049};
 constexpr double kFewest = 3, kMost = 255;
 
 constexpr int64_t kMostOutputs = 1 << 16, kMostProducts = 1 << 27;  // of ExpectedOutputs
+constexpr float kLasting = 0.125F;  // half of it is the most that a decay takes
 constexpr int64_t kShortSum = 128;  // tokens whose decays' products still count
 
 // Elements of an input with a constant step between them, of which the first has index `start`.
@@ -119,10 +120,13 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
     } else if (t.axes == Axes::kVectors) {
       scale = 0.5;  // decays, so that a formula's sums are short
     }
+    // Sums that are not over features, too, can be longer: a token is felt behind it, where few rows are looked at.
+    const bool lasting = t.axes == Axes::kVectors && !makes_vectors(p.op);
     bytes_[i].resize(static_cast<size_t>(period * element_size(t.dtype)));
     for (int64_t k = 0; k < period; ++k) {
       float value =
           random_value(kSeed, i, static_cast<uint64_t>(k), static_cast<float>(exact_ ? largest : scale));
+      if (lasting) value = std::copysign(1 - std::abs(value) * kLasting, value);
       if (exact_) value = static_cast<float>(scale) * (value < 0 ? std::floor(value) : std::ceil(value));
       store_element(t.dtype, bytes_[i].data(), k, value);
       float stored = load_element(t.dtype, bytes_[i].data(), k);

@@ -230,7 +230,10 @@ static int take(const trigen_problem* problem, const slot* slot, const xla_buffe
   const int64_t heads = problem->H, tokens = problem->T;
   const int is_scan = problem->op == TRIGEN_SCAN || problem->op == TRIGEN_SCAN_GRAD_INPUT ||
                       problem->op == TRIGEN_SCAN_GRAD_WEIGHT;
-  const int64_t row = is_scan ? 4 : tokens * problem->K; /* of W: elements for each head and token */
+  const int64_t row = is_scan                           ? 4 /* of W: elements for each head and token */
+                      : problem->w == TRIGEN_W_TOEPLITZ ? 1
+                      : problem->w == TRIGEN_W_BAND     ? problem->width
+                                                        : tokens * problem->K;
   const int64_t wanted = slot->kind == ACTIVATION ? problem->B * heads * tokens * problem->D
                          : slot->kind == WEIGHT   ? heads * tokens * row
                                                   : heads * tokens;

@@ -33,6 +33,7 @@ if [[ $# == 0 ]] && "$python" -c 'import xdist' 2>/dev/null; then together=(-n "
 if [[ $# == 0 && -z ${TRIGEN_TEST_TARGET:-} ]]; then
   for target in sm_70 sm_90a; do
     echo "the operators on an emulated $target:"
-    TRIGEN_TEST_TARGET=$target "$python" -m pytest -q -rs ${together[@]+"${together[@]}"} tests/python/test_cuda_path.py tests/python/test_first_call.py
+    TRIGEN_TEST_TARGET=$target "$python" -m pytest -q -rs ${together[@]+"${together[@]}"} tests/python/test_cuda_path.py tests/python/test_forms.py \
+      tests/python/test_first_call.py
   done
 fi

@@ -13,7 +13,8 @@
 // overflow. The tree is the kernel's alone: every run has the same bits.
 //
 // A cluster takes as many steps in a row at a time as it has blocks, so that x is read once however few the columns are.
-// Each block sends the map of its step to all of them, and they put the maps together in the order of the tokens.
+// Each block sends the map of its step to all of them, and they put the maps together in the order of the tokens. It does so
+// ahead of the outputs of its step before.
 //
 // scan_grad_weight adds up over batches and features, with the forward state h[t] before token t, the backward one g[t]
 // behind it:  source x g, target dy decay h, decay (g + target dy) h, diagonal dy x, grad_bias dy.
@@ -42,49 +43,32 @@ class Block {
       : at_(p),
         ring_(at_, shared),
         states_(at_, reinterpret_cast<float*>(shared + ring_bytes(s.op, s.layout, c, kBytes<s.dtype>) +
-                                              2 * 16 * gains(s.layout, c))) {}
+                                              gain_steps(s.op, c) * 16 * gains(s.layout, c))) {}
 
   // y of scan, dx of scan_grad_input.
   template <bool kBackward>
   __device__ __forceinline__ void make_outputs() {
     Map<kF> carry;
     states_.template take_carry<kBackward>(carry, 0);
-    ring_.template walk<kBackward>(kBackward ? &at_.p.y : &at_.p.x, nullptr, ready(), [&](int i, int step) {
-      Elements<C> x;
-      ring_.read(x, i, 0);
-      // Outputs as of the state 0, or the carry of a thread that has it, and what a state before adds to them.
-      const Gains* const g = ring_.gains_at(i);
-      float out[kT][kF], factor[kT];
-      Map<kF> map;
-      map.product = 1.0f;
-#pragma unroll
-      for (int f = 0; f < kF; ++f) map.state[f] = kAlone ? carry.state[f] : 0.0f;
-#pragma unroll
-      for (int j = 0; j < kT; ++j) {
-        const int t = kBackward ? kT - 1 - j : j;
-        const Gains gain = g[t];
-        factor[t] = gain.read * map.product;
-        map.product *= gain.keep;
-#pragma unroll
-        for (int f = 0; f < kF; ++f) {
-          const float in = x.get(t, f);
-          out[t][f] = fmaf(gain.read, map.state[f], gain.diagonal * in);
-          map.state[f] = fmaf(gain.keep, map.state[f], gain.write * in);
-        }
-      }
-      if constexpr (kAlone) {
-#pragma unroll
-        for (int f = 0; f < kF; ++f) carry.state[f] = map.state[f];
-      } else {
-        const Map<kF> before = states_.template join_lanes<kBackward>(map);
-        const Map<kF> state = states_.template exchange<kBackward>(map, before, i, carry);
-#pragma unroll
-        for (int t = 0; t < kT; ++t)
-#pragma unroll
-          for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state.state[f], out[t][f]);
-      }
-      store(out, at_.token(step));
-    });
+    const Activations* const in = kBackward ? &at_.p.y : &at_.p.x;
+    if constexpr (G::kBlocks > 1) {
+      Elements<C> x;  // read again: fewer registers than to keep them beside the outputs of the step before
+      walk_behind_maps<kBackward>(
+          in, carry, [&](int i) { ring_.read(x, i, 0); },
+          [&](int i, Map<kF>& state) {
+            make_outputs_from<kBackward>(state, ring_.gains_at(i), x,
+                                         at_.token(at_.template step_at<kBackward>(i)));
+          });
+    } else {
+      ring_.template walk<kBackward>(in, nullptr, ready(), [&](int i, int step) {
+        Elements<C> x;
+        ring_.read(x, i, 0);
+        if constexpr (kAlone)
+          make_outputs_from<kBackward>(carry, ring_.gains_at(i), x, at_.token(step));
+        else
+          make_outputs_and_map<kBackward>(carry, i, x, at_.token(step));
+      });
+    }
   }
 
   // The state that this part's tokens leave, and the product of their decays, to the workspace.
@@ -106,14 +90,19 @@ class Block {
     Map<kF> carry, back;
     float* const states = static_cast<float*>(at_.p.workspace) + carry_floats(s.op, c, at_.z) + at_.column();
     states_.template take_carry<false>(carry, 0);
-    ring_.template walk<false>(&at_.p.x, nullptr, ready(), [&](int i, int step) {
-      const Map<kF> state = pass<false>(i, carry);
-      if (at_.warp == 0 && at_.token_lane == 0) {
+    const auto keep = [&](int step, const Map<kF>& state) {
+      if (at_.warp != 0 || at_.token_lane != 0) return;
 #pragma unroll
-        for (int f = 0; f < kF; ++f)
-          if (at_.feature + f < at_.z.D) states[step * columns(at_.z) + f] = state.state[f];
-      }
-    });
+      for (int f = 0; f < kF; ++f)
+        if (at_.feature + f < at_.z.D) states[step * columns(at_.z) + f] = state.state[f];
+    };
+    if constexpr (G::kBlocks > 1)
+      walk_behind_maps<false>(
+          &at_.p.x, carry, [](int) {},
+          [&](int i, const Map<kF>& state) { keep(at_.template step_at<false>(i), state); });
+    else
+      ring_.template walk<false>(&at_.p.x, nullptr, ready(),
+                                 [&](int i, int step) { keep(step, pass<false>(i, carry)); });
     states_.template take_carry<true>(back, 1);
     ring_.template walk<true>(
         &at_.p.x, &at_.p.y, [] {},
@@ -159,6 +148,86 @@ class Block {
     return map;
   }
 
+  // Of a cluster: a step's map is sent ahead of what the step before is for, finish(i, state) with the state before the
+  // thread's tokens, so that the other blocks' maps come meanwhile. hold(i) takes what finish(i) needs of the ring.
+  template <bool kBackward, class Hold, class Finish>
+  __device__ __forceinline__ void walk_behind_maps(const Activations* in, Map<kF>& carry, const Hold& hold,
+                                                   const Finish& finish) {
+    Map<kF> here;  // of the block's tokens before the thread's
+    const auto arrive = [&](int i) {
+      Map<kF> state = states_.template receive<kBackward>(i, carry);
+      pass_on(here, state);
+      return state;
+    };
+    ring_.template walk<kBackward>(in, nullptr, ready(), [&](int i, int) {
+      Elements<C> x;
+      ring_.read(x, i, 0);
+      Map<kF> map = map_of<kBackward>(ring_.gains_at(i), x), state;
+      const Map<kF> before = states_.template join_lanes<kBackward>(map);
+      float* const through = states_.exchange_at(i);
+      states_.template hand_on<kBackward>(map, through);
+      if (i > 0) state = arrive(i - 1);
+      __syncthreads();
+      states_.template send_to_blocks<kBackward>(through, i);
+      if (i > 0) finish(i - 1, state);
+      here = states_.template behind_warps_before<kBackward>(through, before);
+      hold(i);
+    });
+    Map<kF> state = arrive(at_.steps() - 1);
+    finish(at_.steps() - 1, state);
+  }
+
+  // Of a block alone: outputs as of the state 0, and what the state before adds to them.
+  template <bool kBackward>
+  __device__ __forceinline__ void make_outputs_and_map(Map<kF>& carry, int i, const Elements<C>& x, int t0) {
+    const Gains* const g = ring_.gains_at(i);
+    float out[kT][kF], factor[kT];
+    Map<kF> map = unchanged<kF>();
+#pragma unroll
+    for (int j = 0; j < kT; ++j) {
+      const int t = kBackward ? kT - 1 - j : j;
+      const Gains gain = g[t];
+      factor[t] = gain.read * map.product;
+      map.product *= gain.keep;
+#pragma unroll
+      for (int f = 0; f < kF; ++f) out[t][f] = make_output(gain, x.get(t, f), map.state[f]);
+    }
+    const Map<kF> before = states_.template join_lanes<kBackward>(map);
+    const Map<kF> state = states_.template exchange<kBackward>(map, before, i, carry);
+#pragma unroll
+    for (int t = 0; t < kT; ++t)
+#pragma unroll
+      for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state.state[f], out[t][f]);
+    if constexpr (kBTD) {
+#pragma unroll
+      for (int t = 0; t < kT; ++t) store_row(t0, t, out[t]);
+    } else {
+      store_features(t0, out);
+    }
+  }
+
+  // Takes `state`, before the thread's tokens, past them. An output of btd is stored as soon as it is made, so that registers
+  // need not hold all of them.
+  template <bool kBackward>
+  __device__ __forceinline__ void make_outputs_from(Map<kF>& state, const Gains* g, const Elements<C>& x,
+                                                    int t0) const {
+    float out[kT][kF];
+#pragma unroll
+    for (int j = 0; j < kT; ++j) {
+      const int t = kBackward ? kT - 1 - j : j;
+      const Gains gain = g[t];
+#pragma unroll
+      for (int f = 0; f < kF; ++f) out[t][f] = make_output(gain, x.get(t, f), state.state[f]);
+      if constexpr (kBTD) store_row(t0, t, out[t]);
+    }
+    if constexpr (!kBTD) store_features(t0, out);
+  }
+  __device__ __forceinline__ static float make_output(const Gains& gain, float in, float& state) {
+    const float out = fmaf(gain.read, state, gain.diagonal * in);
+    state = fmaf(gain.keep, state, gain.write * in);
+    return out;
+  }
+
   // Takes `carry` past step i, whose outputs nobody makes; returns the state before this thread's tokens.
   template <bool kBackward>
   __device__ __forceinline__ Map<kF> pass(int i, Map<kF>& carry) const {
@@ -169,25 +238,21 @@ class Block {
     return states_.template exchange<kBackward>(map, before, i, carry);
   }
 
-  __device__ __forceinline__ void store(float (&out)[kT][kF], int t0) const {
-    if (!(kWholeTokens && G::kAllSteps) && t0 >= at_.z.T) return;
-    if constexpr (kBTD) {
-      if (!kWholeFeatures && at_.feature >= at_.z.D) return;
-      const bool whole = kWholeTokens || t0 + kT <= at_.z.T;
+  // Of bdt, whose rows are features.
+  __device__ __forceinline__ void store_features(int t0, const float (&out)[kT][kF]) const {
 #pragma unroll
-      for (int t = 0; t < kT; ++t)
-        if (whole || t0 + t < at_.z.T) put(t0, t, out[t]);
-    } else {
+    for (int f = 0; f < kF; ++f) {
+      float v[kT];
 #pragma unroll
-      for (int f = 0; f < kF; ++f) {
-        float v[kT];
-#pragma unroll
-        for (int t = 0; t < kT; ++t) v[t] = out[t][f];
-        if (kWholeFeatures || at_.feature + f < at_.z.D) put(t0, f, v);
-      }
+      for (int t = 0; t < kT; ++t) v[t] = out[t][f];
+      store_row(t0, f, v);
     }
   }
-  __device__ __forceinline__ void put(int t0, int r, float (&v)[c.vec_c]) const {
+  // Row r of the thread's outputs, whose first token is t0, where there is one.
+  __device__ __forceinline__ void store_row(int t0, int r, float (&v)[c.vec_c]) const {
+    const bool token = kWholeTokens ? G::kAllSteps || t0 < at_.z.T : t0 + (kBTD ? r : 0) < at_.z.T,
+               feature = kWholeFeatures || at_.feature + (kBTD ? 0 : r) < at_.z.D;
+    if (!token || !feature) return;
     const auto* const bias =
         static_cast<const Storage<s.wdtype>*>(at_.p.bias) + (static_cast<long long>(at_.head) * at_.z.T + t0);
     store_outputs<C>(

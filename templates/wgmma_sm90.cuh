@@ -12,7 +12,6 @@
 #include "persistent/grad_weight.cuh"
 #include "persistent/reduce.cuh"
 #include "persistent/slices.cuh"
-#include "persistent/slide.cuh"
 #include "wgmma_sm90/product.cuh"
 
 namespace trigen::wgmma_sm90 {
@@ -23,8 +22,6 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const T
   if constexpr (makes_weights(C.shape.op)) {
     if constexpr (persistent::weight::slices(C.config))
       persistent::weight::run_slices<C>(p, a, b);
-    else if constexpr (persistent::weight::slides(C.shape, C.config))
-      persistent::weight::run_slide<C>(p, a, b);
     else
       persistent::weight::run<C>(p, a, b, output);
   } else {

@@ -163,53 +163,18 @@ int loads_of_diagonals(const StreamK& s, double tiles, int tokens, int grid) {
   return static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(each, kLoads) * kLoads + kStart);
 }
 
-// grad_weight by whole tile diagonals, two at a time: a step has a row's both tiles, the first one of a k block one.
-Work slid_weight_work(const Problem& p, const Config& c, int grid) {
-  const DiagonalStream s = diagonal_stream(p, c, grid);
-  double steps = 0;
-  for (int pair = 0; pair < s.pairs(); ++pair)
-    steps += static_cast<double>(s.pair_rows(pair)) * s.depth * s.copies;
-  const double fed = 128.0 * 256, products = static_cast<double>(s.length()) / steps;  // of a step
-  Work work{.rates = "ring_weight", .unit = Unit::kTensor16, .stages = c.stages};
-  work.steps.push_back({.products = 128.0 * 128 * weight::block_depth(p.dtype) * products,
-                        .feed_bytes = fed,
-                        .split_bytes = activations_split_lines(p, c) ? fed : 0});
-  work.tile.elements = 128.0 * 256;
-  put_runs(work, s.blocks, true, [&](int block) {
-    Run own{.steps = {static_cast<double>(s.bound(block + 1) - s.bound(block)) / products}};
-    DiagonalWalk walk(s, block);
-    for (DiagonalRun run; walk.next(run);) own.tiles += 1;
-    return own;
-  });
-  work.all.steps = {steps};
-  work.all.tiles = static_cast<double>(s.numbers());
-  const double parts = work.all.tiles * 2 * weight::work_diagonals(kernel_shape(p), c) * 4;
-  work.memory_bytes = count_work(p).min_bytes + parts / 2;
-  work.l2_bytes = steps * fed;
-  // A lane has every 8th run of the longest pair, of two groups' rows in two tile diagonals.
-  constexpr int kLoads = 4, kStart = 12, kLanes = schedule::kReduceThreads / schedule::kReduceDiagonals;
-  const int runs = s.last_owner(0, 0) - s.first_owner(0, 0) + 1, each = 4 * schedule::ceil_div(runs, kLanes);
-  const int64_t items =
-                    int64_t{s.copies} * schedule::ceil_div(static_cast<int>(p.T), schedule::kReduceDiagonals),
-                reduce_grid = int64_t{weight::reduce_blocks(c)} * grid;
-  work.passes.push_back({.rates = "add_parts_after",
-                         .bytes = parts,
-                         .parts = static_cast<int>((items + reduce_grid - 1) / reduce_grid) *
-                                  (schedule::ceil_div(each, kLoads) * kLoads + kStart)});
-  put_copies(work, p, c);
-  return work;
-}
-
 // grad_weight by slices: a cluster for every tile. Where not all of them run at the same time with one block on an SM,
 // some wait for their turn, or two blocks share an SM where both fit.
 Work sliced_weight_work(const Problem& p, const Target& target, const Config& c) {
   constexpr int64_t kRegisters = 64;  // of a thread, with sums of 64 x 64
   const StreamK s = weight_stream_k(p, c, c.cluster);
   const int clusters = std::max(1, s.wide), at_once = clusters_at_once(target, c.cluster);
-  const bool beside =
-      2 * (weight::shared_bytes(c) + target.reserved_shared_per_block) <= target.shared_per_sm;
-  const double turns = beside ? std::clamp(static_cast<double>(clusters) / at_once, 1.0, 2.0)
-                              : static_cast<double>(schedule::ceil_div(clusters, at_once));
+  const auto fit =
+      static_cast<int>(target.shared_per_sm / (weight::shared_bytes(c) + target.reserved_shared_per_block));
+  const bool beside = fit > 1;
+  const double turns = clusters <= fit * at_once
+                           ? std::max(1.0, static_cast<double>(clusters) / at_once)
+                           : static_cast<double>(fit * schedule::ceil_div(clusters, fit * at_once));
   const double steps = static_cast<double>(s.depth) / c.cluster, depth = multiplied_depth(p, c),
                fed = 128.0 * (c.tile_m + c.tile_n);
   Work work{.rates = "ring_slices",
@@ -239,7 +204,6 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
 
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   if (weight::slices(c)) return sliced_weight_work(p, target, c);
-  if (weight::slides(kernel_shape(p), c)) return slid_weight_work(p, c, grid);
   const bool stacks = weight::stacks(c);
   const double stacked_rows =
       static_cast<double>(p.T) * weight::stacked(static_cast<int>(p.T));  // of a panel
@@ -283,9 +247,8 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                              : square ? 512.0
                                       : 128.0 * sharers + c.tile_n) +
                    s.narrow * 256.0);
-  // With tiles of one width, none of them shared, there is nothing to add but diagonals.
   const int reduce_grid = weight::reduce_blocks(c) * grid;
-  if (c.split_k > 1 || c.tile_n > 128 || stacks || diagonals)
+  if (s.leaves_parts())
     work.passes.push_back({.rates = weight::admits_reduction(c) ? llvm::StringLiteral("add_parts")
                                                                 : llvm::StringLiteral("add_parts_after"),
                            .bytes = parts,

@@ -102,8 +102,8 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
           {&Config::cluster, ConfigKey::Values(clusters.begin(), clusters.end())},
           weight_boxes_key(p),
-          // Taps, and blocks that slide, hold two stages and wait for a third.
-          range_key(&Config::stages, p.K > 1 || weight::slides(kernel_shape(p), c) ? 3 : 2, 12),
+          // Taps hold two stages and wait for a third.
+          range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
           raster_key(),
           weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
           : weight::takes_turns(c)
@@ -140,12 +140,13 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   if (!allows(p, c)) return;
   if (weight::slices(c)) {
     c.split_k = c.cluster;
-    // Tiles of 64 x 64: two blocks fit on an SM, or one with more stages.
-    constexpr int kMoreStages = 11;
+    // Tiles of 64 x 64: three blocks fit on an SM, two with more stages, or one with many.
+    constexpr int kFewStages = 3, kManyStages = 11;
     const auto blocks = static_cast<int>(grid(p, target, c));
     const int room = clusters_at_once(target, c.cluster) * c.cluster;
-    if (c.tile_m == 64 && blocks <= room) c.stages = kMoreStages;
-    if (4 * blocks >= target.sms && blocks <= (c.tile_m == 64 ? 2 : 1) * room) out.push_back(c);
+    if (c.tile_m == 64 && blocks <= room) c.stages = kManyStages;
+    if (c.tile_m == 64 && blocks > 2 * room) c.stages = kFewStages;
+    if (blocks <= (c.tile_m == 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.
@@ -187,8 +188,8 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
   product.register_threads = static_cast<uint32_t>(weight::register_threads(c));
   const uint32_t grid = product.grid[0];
   plan.launches.push_back(std::move(product));
-  // With tiles of one width, none of them shared, there is nothing to add but diagonals; slices have added theirs.
-  if ((c.split_k == 1 && c.tile_n == 128 && p.w != WeightForm::kToeplitz) || weight::slices(c)) return;
+  const persistent::StreamK stream_k = weight_stream_k(p, c, static_cast<int>(grid));
+  if (weight::slices(c) || !stream_k.leaves_parts()) return;  // slices have added theirs
   plan.launches.push_back({.entry = kReduceEntry.str(),
                            .grid = {grid * static_cast<uint32_t>(weight::reduce_blocks(c)), 1, 1},
                            .block = {weight::kReduceThreads, 1, 1},
@@ -197,10 +198,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
                            .maps = {},
                            .early = weight::admits_reduction(c) || p.w == WeightForm::kToeplitz,
                            .register_threads = weight::admits_reduction(c) ? 1024u : 0u});
-  plan.workspace_bytes = weight::slides(kernel_shape(p), c)
-                             ? 4 * diagonal_stream(p, c, static_cast<int>(grid)).numbers() * 2 *
-                                   weight::work_diagonals(kernel_shape(p), c)
-                             : 4 * weight_stream_k(p, c, static_cast<int>(grid)).workspace();
+  plan.workspace_bytes = 4 * stream_k.workspace();
 }
 
 Work TiledWeight::work(const Problem& p, const Target& target, const Config& c) const {

@@ -13,7 +13,7 @@ using namespace persistent;
 
 int clusters_at_once(const Target& target, int cluster, int places) {
   const int all = std::max(1, target.sms * places / cluster);
-  const int share = cluster < 3 * places ? 11 : places == 1 && cluster % 3 == 0 ? 9 : 10;
+  const int share = cluster < 3 * places ? 11 : places == 1 && (cluster % 3 == 0 || cluster == 7) ? 9 : 10;
   return std::max(1, all * share / 11);
 }
 
@@ -38,13 +38,9 @@ StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
       .every_row = p.epilogue.bias,
       .interleaves = p.K == 1,
       .parts_alone = weight::stacks(c),
+      .taps = static_cast<int>(p.K),
       .width = weight::stream_k_width(c, static_cast<int>(p.width)),
       .diagonals = weight::work_diagonals(kernel_shape(p), c)});
-}
-
-DiagonalStream diagonal_stream(const Problem& p, const Config& c, int grid) {
-  const StreamK s = weight_stream_k(p, c, grid);
-  return {static_cast<int>(p.T), s.depth, s.copies, grid};
 }
 
 double multiplied_depth(const Problem& p, const Config& c) {

@@ -7,22 +7,18 @@
 #include <vector>
 
 #include "generator/family.h"
-#include "templates/persistent/diagonal_stream.h"
 #include "templates/persistent/stream_k.h"
 
 namespace trigen {
 
 // Clusters that run at the same time, one block on an SM. The blocks of a cluster are on one group of SMs,
 // and the rest of a group stays empty: an H200 of 132 SMs takes 30 clusters of 4
-// (cuOccupancyMaxActiveClusters), and of 3 and of 6 at least 36 and 18, but not 40 and 20 (timed).
+// (cuOccupancyMaxActiveClusters), and of 3 and of 6 at least 36 and 18, but not 40 and 20, of 7 not 16 (timed).
 // With `places` blocks on an SM.
 int clusters_at_once(const Target& target, int cluster, int places = 1);
 
 // `grid`: thread blocks of the launch. The depth is counted in blocks of 128 bytes of features.
 persistent::StreamK weight_stream_k(const Problem& problem, const Config& config, int grid);
-
-// The schedule of whole tile diagonals (persistent::weight::slides).
-persistent::DiagonalStream diagonal_stream(const Problem& problem, const Config& config, int grid);
 
 // Rows of tiles, of all heads and taps: the reduction counts up to 520 items for each, in 32 bits
 // (templates/persistent/reduce.cuh, stacked.cuh).

@@ -25,7 +25,7 @@ def contiguous_alignment(element: int, layout: str, T: int, D: int) -> int:
 
 
 def contiguous_weight_alignment(element: int, T: int, K: int) -> int:
-    """The same of a contiguous weight's pointer and rows."""
+    """The same of a contiguous weight's pointer and rows; T of a band: its width."""
     return min(16, dividing_power(T) * dividing_power(K) * element)
 
 
@@ -57,6 +57,8 @@ def text(
     walign: int = 0,
     epilogue: Iterable[str] = (),
     rows: int = 1,
+    form: str = "dense",
+    width: int = 0,
 ) -> str:
     """One problem. wdtype "" or dtype, math "" or "simt", and alignments of 0 or of contiguous tensors are defaults and not printed."""
     usual = dict(
@@ -69,7 +71,7 @@ def text(
         wdtype=dtype,
         math="simt" if dtype == "f32" else "default",
         align=contiguous_alignment(ELEMENT[dtype], layout, T, D),
-        walign=contiguous_weight_alignment(ELEMENT[wdtype or dtype], T, K),
+        walign=contiguous_weight_alignment(ELEMENT[wdtype or dtype], width or T, K),
     )
     given = dict(
         dtype=dtype,
@@ -83,8 +85,8 @@ def text(
         layout=layout,
         fill=fill,
         diag=diag,
-        w="dense",
-        width=0,
+        w=form,
+        width=width,
         wdtype=wdtype or dtype,
         math=math if math in ("tf32", "f16x3") else usual["math"],
         align=align or usual["align"],

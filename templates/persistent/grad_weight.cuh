@@ -109,10 +109,21 @@ __device__ __forceinline__ void load_panel_multicast(unsigned to, int panel, con
   }
 }
 
-// The loading thread.
+// gram's square tiles on the diagonal have the same rows of A as of B. Where B is A, one operand is loaded and multiplied
+// with itself.
+template <Kernel C>
+inline constexpr bool kSquareTiles = C.shape.op == Op::kGram&& C.config.tile_m == C.config.tile_n &&
+                                     !stacks(C.config) && (C.config.cluster == 1 || slices(C.config));
+template <Kernel C>
+__device__ __forceinline__ bool multiplies_itself(const Params& p) {
+  return kSquareTiles<C> && p.x.data == p.y.data && p.x.batch == p.y.batch && p.x.head == p.y.head &&
+         p.x.row == p.y.row;
+}
+
+// The loading thread. `itself`: of all tiles on the diagonal.
 template <Kernel C>
 __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const StreamK& stream_k,
-                                                 int features, int rank, const TensorMap& map_dy,
+                                                 int features, int rank, bool itself, const TensorMap& map_dy,
                                                  const TensorMap& map_x) {
   using G = Geometry<C>;
   constexpr int kCluster = G::kCluster, kPanels = C.config.tile_n / kPanel;
@@ -120,7 +131,8 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
   RingPosition<C.config.stages> at;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x) / C.config.cluster);
   for (WorkTile work; walk.next(work);) {
-    const int panels = work.narrow ? 2 : kPanels;
+    const bool once = itself && work.row == work.column;
+    const int panels = once ? 0 : work.narrow ? 2 : kPanels;
     const int head = work.copy / kTaps<C>;
     const Shift shift(kTaps<C> == 1 ? 0 : work.copy - head * kTaps<C> - C.shape.pad);
     BlockBoxes<C> from(features, work.origin + work.begin * work.step);
@@ -209,11 +221,12 @@ __device__ __forceinline__ void multiply_steps(float (&sum)[kN / 2], float (&bia
   ptx::wgmma_commit();
 }
 
-// Products of a work tile's `count` k blocks; `ends` marks the last blocks of batches among them.
+// Products of a work tile's `count` k blocks; `ends` marks the last blocks of batches among them. `once`: of A's rows with
+// themselves.
 template <Kernel C, int kN, bool kBias, class G>
 __device__ __forceinline__ void multiply_work(float (&sum)[kN / 2], float (&bias)[4], const Ring<G>& ring,
                                               RingPosition<C.config.stages>& at, int count, BatchEnds<C> ends,
-                                              unsigned group, unsigned lane) {
+                                              bool once, unsigned group, unsigned lane) {
   const unsigned long long ones =
       ptx::descriptor_plain(ring.barriers + kBarrierBytes - kOnesBytes, kOnesBytes / 2);
   constexpr int kGroups = consumers(C.config);
@@ -221,8 +234,8 @@ __device__ __forceinline__ void multiply_work(float (&sum)[kN / 2], float (&bias
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = operand_descriptor<C>(ring.a(at.stage) + box_offset<C, kGroups>(group, 0));
-    const unsigned long long b =
-        operand_descriptor<C>(ring.b(at.stage) + (stacks(C.config) ? group * kPanelBytes : 0));
+    const unsigned long long b = operand_descriptor<C>((once ? ring.a(at.stage) : ring.b(at.stage)) +
+                                                       (stacks(C.config) ? group * kPanelBytes : 0));
     if (ends.here())
       multiply_steps<C, kN, kBias, kLastSteps<C>>(sum, bias, a, b, ones, block);
     else
@@ -263,7 +276,8 @@ template <Kernel C, bool kBias>
 __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2], float (&bias)[4],
                                               const Ring<Geometry<C>>& ring,
                                               RingPosition<C.config.stages>& at, const WorkTile& work,
-                                              int features, int tap, unsigned group, unsigned lane) {
+                                              int features, int tap, bool itself, unsigned group,
+                                              unsigned lane) {
   constexpr int kN = C.config.tile_n;
   auto& half = reinterpret_cast<float(&)[64]>(sum);
   const bool narrow = kN == 256 && work.narrow;
@@ -276,10 +290,11 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
   } else {
     const int count = work.end - work.begin;
     const BatchEnds<C> ends(work.origin + work.begin * work.step, work.step);
+    const bool once = itself && work.row == work.column;
     if (narrow)
-      multiply_work<C, 128, kBias>(half, bias, ring, at, count, ends, group, lane);
+      multiply_work<C, 128, kBias>(half, bias, ring, at, count, ends, once, group, lane);
     else
-      multiply_work<C, kN, kBias>(sum, bias, ring, at, count, ends, group, lane);
+      multiply_work<C, kN, kBias>(sum, bias, ring, at, count, ends, once, group, lane);
   }
 }
 
@@ -287,7 +302,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
 template <Kernel C>
 __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring<Geometry<C>>& ring,
                                                      const StreamK& stream_k, int tokens, int features,
-                                                     int diag, int rank, unsigned group,
+                                                     int diag, int rank, bool itself, unsigned group,
                                                      const TensorMap& map_dw) {
   using G = Geometry<C>;
   constexpr Shape s = C.shape;
@@ -313,9 +328,9 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
       continue;
     }
     if (s.bias && with_bias)
-      multiply_tile<C, s.bias>(sum, bias, ring, at, work, features, tap, group, lane);
+      multiply_tile<C, s.bias>(sum, bias, ring, at, work, features, tap, itself, group, lane);
     else
-      multiply_tile<C, false>(sum, bias, ring, at, work, features, tap, group, lane);
+      multiply_tile<C, false>(sum, bias, ring, at, work, features, tap, itself, group, lane);
     if (s.bias && with_bias && lane % 4 == 0) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
@@ -379,14 +394,14 @@ __device__ __forceinline__ void multiply_whole_steps(float (&sum)[2][C.config.ti
 template <Kernel C, class G>
 __device__ __forceinline__ void multiply_whole(float (&sum)[2][C.config.tile_n / 2], const Ring<G>& ring,
                                                RingPosition<C.config.stages>& at, int count,
-                                               BatchEnds<C> ends, unsigned lane) {
+                                               BatchEnds<C> ends, bool once, unsigned lane) {
   int in_flight = -1;
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a[2] = {
         operand_descriptor<C>(ring.a(at.stage)),
         operand_descriptor<C>(ring.a(at.stage) + box_offset<C, kConsumers>(1, 0))};
-    const unsigned long long b = operand_descriptor<C>(ring.b(at.stage));
+    const unsigned long long b = operand_descriptor<C>(once ? ring.a(at.stage) : ring.b(at.stage));
     if (ends.here())
       multiply_whole_steps<C, kLastSteps<C>>(sum, a, b, block);
     else
@@ -408,7 +423,8 @@ __device__ __forceinline__ void multiply_whole(float (&sum)[2][C.config.tile_n /
 template <Kernel C>
 __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geometry<C>>& ring,
                                                  const StreamK& stream_k, int tokens, int features, int diag,
-                                                 int rank, unsigned group, const TensorMap& map_dw) {
+                                                 int rank, bool itself, unsigned group,
+                                                 const TensorMap& map_dw) {
   constexpr int kTurn =
       1 + kConsumers;  // named barriers: `group` may begin; those before it are OutputPanels'
   const unsigned lane = threadIdx.x % 32;
@@ -433,7 +449,8 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
     if (dropped)
       drop_work<C>(ring, at, work, features, 0, lane);
     else
-      multiply_whole<C>(sum, ring, at, work.end - work.begin, BatchEnds<C>(work.begin, 1), lane);
+      multiply_whole<C>(sum, ring, at, work.end - work.begin, BatchEnds<C>(work.begin, 1),
+                        itself && work.row == work.column, lane);
     if (more) ptx::named_barrier_arrive(kTurn + 1 - static_cast<int>(group), 256);
     if (dropped) continue;
 #pragma unroll
@@ -453,6 +470,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   const Extents<C> z(p);
   const StreamK stream_k = stream_k_of<C>(p, z, static_cast<int>(gridDim.x) / C.config.cluster);
   const auto rank = static_cast<int>(rank_in_cluster<G>());
+  const bool itself = multiplies_itself<C>(p);
   if constexpr (C.shape.bias) {
     if (threadIdx.x < kOnesBytes / 4)
       reinterpret_cast<unsigned*>(shared_memory() + G::kSharedBytes - kOnesBytes)[threadIdx.x] =
@@ -468,7 +486,8 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
       [&](unsigned thread) {
         const int warp = static_cast<int>(thread / 32);
         if (thread == 0)
-          load_grad_weight<C>(ring, stream_k, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
+          load_grad_weight<C>(ring, stream_k, depth_rows<C>(p, z.features).features, rank, itself, map_dy,
+                              map_x);
         // The warps that have nothing to load write zeros to the columns without a tile.
         if (C.shape.zero_outside && !schedule::sums_diagonals(C.shape) && warp > 0)
           write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
@@ -477,9 +496,10 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
       },
       [&](unsigned group) {
         if constexpr (takes_turns(C.config))
-          multiply_in_turn<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, group, map_dw);
+          multiply_in_turn<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, itself, group, map_dw);
         else
-          multiply_grad_weight<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, group, map_dw);
+          multiply_grad_weight<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, itself, group,
+                                  map_dw);
       });
 }
 

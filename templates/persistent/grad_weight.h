@@ -113,12 +113,6 @@ TRIGEN_HOST_DEVICE constexpr int group_diagonals(const Config& c) { return kPane
 TRIGEN_HOST_DEVICE constexpr int work_diagonals(const Shape& s, const Config& c) {
   return schedule::sums_diagonals(s) ? c.cluster * kConsumers * group_diagonals(c) : 0;
 }
-// Whole tile diagonals of a Toeplitz matrix, two at a time, by blocks that take equal shares (slide.cuh). No row of tiles is one
-// block's, so that none can sum grad_bias.
-TRIGEN_HOST_DEVICE constexpr bool slides(const Shape& s, const Config& c) {
-  return schedule::sums_diagonals(s) && c.tile_m == 128 && c.tile_n == 128 && c.cluster == 1 &&
-         c.split_k == 1 && !s.bias;
-}
 // A band's width as StreamK counts it.
 TRIGEN_HOST_DEVICE constexpr int stream_k_width(const Config& c, int width) {
   return width > 0 ? stream_k_scale(c) * (width - 1) + 1 : 0;

@@ -4,7 +4,6 @@
 
 #include "diagonals.cuh"
 #include "persistent/grad_weight.cuh"
-#include "persistent/slide.cuh"
 
 namespace trigen::persistent::weight {
 
@@ -68,7 +67,8 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const StreamK& stre
   const int row = first / kEdge<C>;
   const bool narrow = stream_k.span(row) < stream_k.unit;
   const int tap = kTaps<C> == 1 ? 0 : C.shape.pad;
-  const Parts parts(stream_k, narrow, stream_k.before(narrow, row) * stream_k.copies + head * kTaps<C> + tap);
+  const Parts parts(stream_k, narrow,
+                    stream_k.index_of(narrow, stream_k.before(narrow, row), head * kTaps<C> + tap));
   if (parts.count == 0) return;
   const int own = thread % kBiasRows, run = thread / kBiasRows;
   const float* const from = static_cast<const float*>(p.workspace) + stream_k.bias_slot(parts.first) +
@@ -155,8 +155,9 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
       item.source = reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) +
                                                     stream_k.slot(parts.first));
       item.size = (narrow ? kNarrowSums : kSums) / 4;
-      item.copy = tile % stream_k.copies;
-      stream_k.locate(narrow, tile / stream_k.copies, item.row, item.column);
+      int place;
+      item.copy = stream_k.copy_of(narrow, tile, place);
+      stream_k.locate(narrow, place, item.row, item.column);
     }
     __syncthreads();
     const HeldItem<C> now = item;
@@ -288,7 +289,7 @@ __device__ __forceinline__ void reduce_diagonals(const Params& p) {
       for (int at = schedule::max(row - distance, 0); at <= last; at = next) {
         const DiagonalTile<C> tile(stream_k, row, at);
         next = tile.column + tile.width;
-        const int index = tile.tile * stream_k.copies + head;
+        const int index = stream_k.index_of(tile.narrow, tile.tile, head);
         const Parts parts(stream_k, tile.narrow, index);
         const float* const from = workspace +
                                   (tile.rank * kConsumers + i % kConsumers) * group_diagonals(C.config) +
@@ -308,9 +309,7 @@ __device__ __forceinline__ void reduce_diagonals(const Params& p) {
 
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {
-  if constexpr (slides(C.shape, C.config))
-    reduce_slide<C>(p);
-  else if constexpr (schedule::sums_diagonals(C.shape))
+  if constexpr (schedule::sums_diagonals(C.shape))
     reduce_diagonals<C>(p);
   else if constexpr (stacks(C.config))
     reduce_stacked<C>(p);

@@ -44,9 +44,9 @@ template <Kernel C>
 __device__ __forceinline__ SlicedTile sliced_tile(const StreamK& stream_k, int number) {
   SlicedTile tile{.any = number < stream_k.wide};
   if (!tile.any) return tile;
-  int row, column;
-  stream_k.locate(false, number / stream_k.copies, row, column);
-  tile.head = number % stream_k.copies;
+  int place, row, column;
+  tile.head = stream_k.copy_of(false, number, place);
+  stream_k.locate(false, place, row, column);
   tile.row = kEdge<C> * row;
   tile.column = kEdge<C> * column;
   tile.sums_bias = C.shape.bias && column == stream_k.first(row);
@@ -56,22 +56,24 @@ __device__ __forceinline__ SlicedTile sliced_tile(const StreamK& stream_k, int n
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, const SlicedTile& tile,
-                                           int depth, int features, int rank, const TensorMap& map_dy,
-                                           const TensorMap& map_x) {
+                                           int depth, int features, int rank, bool once,
+                                           const TensorMap& map_dy, const TensorMap& map_x) {
   constexpr int kRows = C.config.tile_m / kPanel, kColumns = C.config.tile_n / kPanel;  // in panels
   RingPosition<C.config.stages> at;
   for (int block = rank; block < depth; block += C.config.cluster) {
     const BlockBoxes<C> from(features, block);
     ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
-    ptx::mbarrier_arrive_expect(ring.full(at.stage), stage_bytes(C.config));
+    ptx::mbarrier_arrive_expect(ring.full(at.stage), stage_bytes(C.config) / (once ? 2 : 1));
 #pragma unroll
     for (int i = 0; i < kRows; ++i)
       load_panel<C, kRows>(ring.a(at.stage), i, map_dy, ring.full(at.stage), from, tile.row + kPanel * i,
                            tile.head);
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i)
+    for (int i = 0; i < kColumns; ++i) {
+      if (once) break;
       load_panel<C, kColumns>(ring.b(at.stage), i, map_x, ring.full(at.stage), from, tile.column + kPanel * i,
                               tile.head);
+    }
     at.advance();
   }
 }
@@ -192,10 +194,12 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     ptx::cluster_wait();
   ptx::wait_for_launches_before();
   const unsigned group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  const bool once = multiplies_itself<C>(p) && tile.row == tile.column;
   if (group == G::kConsumers) {
     const int warp = static_cast<int>(threadIdx.x / 32 % 4);
     if (tile.any && threadIdx.x % 128 == 0)
-      load_slice<C>(ring, tile, stream_k.depth, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
+      load_slice<C>(ring, tile, stream_k.depth, depth_rows<C>(p, z.features).features, rank, once, map_dy,
+                    map_x);
     __syncwarp();
     if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
     if constexpr (!kAlone) ptx::cluster_arrive();
@@ -211,9 +215,9 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     const int count = (stream_k.depth - rank + kSlices - 1) / kSlices;
     const BatchEnds<C> ends(rank, kSlices);
     if (C.shape.bias && tile.sums_bias)
-      multiply_work<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, group, lane);
+      multiply_work<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, once, group, lane);
     else
-      multiply_work<C, kN, false>(sum, bias, ring, at, count, ends, group, lane);
+      multiply_work<C, kN, false>(sum, bias, ring, at, count, ends, once, group, lane);
   }
   if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
   if (tile.any) send_sums<C>(ring.base, sum, bias, tile.sums_bias, static_cast<unsigned>(rank));

@@ -20,17 +20,20 @@ struct StreamKArguments {
   bool every_row;  // row tiles that no triangle touches get one column of 128: grad_bias is summed beside it
   bool interleaves = false;  // parts take every split-th k block, not consecutive ones
   bool parts_alone =
-      false;      // no tile is written by the block that sums it, not even if it has no other parts
+      false;  // no tile is written by the block that sums it, not even if it has no other parts
+  int taps = 1;
   int width = 0;  // of a band: row t's tokens are (t - width, t]; 0: the triangle's
   // f32 values of a Toeplitz matrix's diagonals that every work tile has in the workspace in place of its sums; 0: another W
   int diagonals = 0;
 };
 
 // Division of grad_weight's tiles among blocks: data-parallel rounds, then stream-K. Row tiles have 128 t;
-// each row's span of columns, a band's that of the tiles that meet it, is cut into wide tiles of tile_n = 256 s and, where 128 are left over, a narrow
-// one of 128. (With tile_n = 128 no tile is narrow: every one has as many parts, which suits few tokens.)
-// Tiles of all heads and taps are counted together, those of one place in a row. (Clusters have row tiles of
-// 256 and square tiles of 256 only.) They are few and deep (k = B * D), so:
+// each row's span of columns, a band's that of the tiles that meet it, is cut into wide tiles of tile_n = 256 s and,
+// where 128 are left over, a narrow one of 128. (With tile_n = 128 no tile is narrow: every one has as many parts, which suits few tokens.)
+// Tiles of all heads and taps are counted together: those of a head follow each other, so that blocks that work at
+// the same time read the same rows and write neighbouring ones; taps, which read the same rows, come in a row for each
+// place. Where no block has two tiles, those of all heads do: 24 us for 25 (H200, grad_weight 32,512,8x128, 2026-11-27).
+// (Clusters have row tiles of 256 and square tiles of 256 only.) They are few and deep (k = B * D), so:
 //   - whole rounds of wide tiles go one to a block;
 //   - the wide tiles that are left are split into split_k equal parts of k, one part to a block: blocks that
 //     work at the same time then read the same k, which keeps x and dy in L2; a part takes every split_k-th k
@@ -45,11 +48,11 @@ struct StreamK {
   int diag = 0;
   bool lower = true, every_row = false, interleaves = false, unused = false;  // four: no gap (reduce.cuh)
   int depth = 0;                                                              // k blocks of a tile
-  int unit = 2;              // columns of `edge` in a wide tile: 2, or 1
-  int copies = 1;            // triangles
-  int wide = 0, narrow = 0;  // tiles of all copies
-  int whole_tiles = 0;       // wide tiles of one block each: a multiple of `blocks`, or all when split is 1
-  int split = 1;             // parts of the others, none of them empty
+  int unit = 2;                // columns of `edge` in a wide tile: 2, or 1
+  int copies = 1, beside = 1;  // triangles; those whose tiles of one place come in a row
+  int wide = 0, narrow = 0;    // tiles of all copies
+  int whole_tiles = 0;         // wide tiles of one block each: a multiple of `blocks`, or all when split is 1
+  int split = 1;               // parts of the others, none of them empty
   int blocks = 1;
   int diagonals = 0;
 
@@ -70,6 +73,7 @@ struct StreamK {
         diagonals(c.diagonals) {
     wide = before(false, rows) * copies;
     narrow = before(true, rows) * copies;
+    beside = wide <= blocks ? copies : c.taps;
     whole_tiles = c.parts_alone ? 0 : split == 1 ? wide : wide / blocks * blocks;
   }
   // `diag` in whole edges: rounded down, and that of a tile's last row.
@@ -111,10 +115,25 @@ struct StreamK {
     row = low;
     column = first(row) + (is_narrow ? span(row) - 1 : unit * (index - before(false, row)));
   }
+  // Wide (narrow) tile `index` of all copies: its copy, and its index in that one. And back.
+  TRIGEN_HOST_DEVICE constexpr int copy_of(bool is_narrow, int index, int& place) const {
+    const int tiles = (is_narrow ? narrow : wide) / copies * beside, group = index / tiles,
+              rest = index - group * tiles;
+    place = rest / beside;
+    return group * beside + (rest - place * beside);
+  }
+  TRIGEN_HOST_DEVICE constexpr int index_of(bool is_narrow, int place, int copy) const {
+    const int group = copy / beside;
+    return (group * ((is_narrow ? narrow : wide) / copies) + place) * beside + (copy - group * beside);
+  }
   TRIGEN_HOST_DEVICE constexpr int wide_sums() const {
     return unit * edge * edge;
   }  // f32 values of a wide part
   TRIGEN_HOST_DEVICE constexpr int parts() const { return (wide - whole_tiles) * split; }
+  // True if a second launch has sums to add. (Narrow ones are laid end to end, some run may be incomplete.)
+  TRIGEN_HOST_DEVICE constexpr bool leaves_parts() const {
+    return diagonals > 0 || parts() > 0 || narrow > 0;
+  }
   TRIGEN_HOST_DEVICE constexpr int part_begin(int part) const {
     return static_cast<int>(static_cast<long long>(depth) * part / split);
   }
@@ -209,8 +228,8 @@ struct StreamKWalk {
       return false;
     }
     work.index = index;
-    const int place = index / stream_k.copies;
-    work.copy = index - place * stream_k.copies;
+    int place = 0;
+    work.copy = stream_k.copy_of(work.narrow, index, place);
     stream_k.locate(work.narrow, place, work.row, work.column);
     return true;
   }

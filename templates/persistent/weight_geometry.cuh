@@ -44,7 +44,6 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
                 "whole batches in a panel");
   static_assert(!schedule::sums_diagonals(C.shape) || (!stacks(c) && !takes_turns(c)),
                 "both warpgroups leave diagonals of their rows");
-  static_assert(!slides(C.shape, c) || kStages >= 3, "a stage is read by two steps");
   static_assert(c.tile_k == (C.shape.dtype == DType::kF32 ? 32 : 64), "one 128-byte swizzled row");
   static_assert((takes_turns(c) || c.warps_m == 4 * weight::kConsumers) && c.warps_n == 1,
                 "a warpgroup is 4 warps along m");

@@ -68,6 +68,11 @@ struct Place {
   }
 
   __device__ __forceinline__ int steps() const { return (end - first) / G::kBlocks; }
+  // This block's i-th in the direction of time.
+  template <bool kBackward>
+  __device__ __forceinline__ int step_at(int i) const {
+    return (kBackward ? end - (i + 1) * G::kBlocks : first + i * G::kBlocks) + rank;
+  }
   // First of the thread's tokens, of its chunk of a step.
   __device__ __forceinline__ int chunk() const { return (warp * G::kTokenLanes + token_lane) * G::kT; }
   __device__ __forceinline__ int token(int step) const { return step * C.config.tile_m + chunk(); }

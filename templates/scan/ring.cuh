@@ -14,7 +14,7 @@ class Ring {
   static constexpr Config c = C.config;
   static constexpr DType kD = s.dtype;
   static constexpr bool kBTD = G::kBTD, kWholeTokens = G::kWholeTokens, kWholeFeatures = G::kWholeFeatures;
-  static constexpr int kF = G::kF, kT = G::kT, kThreads = G::kThreads, kBlocks = G::kBlocks;
+  static constexpr int kF = G::kF, kT = G::kT, kThreads = G::kThreads;
   static constexpr int kStage = stage_bytes(s.layout, c, kBytes<kD>);
   static constexpr int kRow = row_bytes(s.layout, c, kBytes<kD>), kGap = chunk_gap(s.layout, c, kBytes<kD>);
 
@@ -30,9 +30,7 @@ class Ring {
   __device__ __forceinline__ void walk(const Activations* a, const Activations* b, const Ready& ready,
                                        const Body& body) {
     const int count = at_.steps();
-    const auto step_at = [&](int i) {
-      return (kBackward ? at_.end - (i + 1) * kBlocks : at_.first + i * kBlocks) + at_.rank;
-    };
+    const auto step_at = [&](int i) { return at_.template step_at<kBackward>(i); };
     const auto load = [&](int i) {
       if (i < count) {
         copy(*a, step_at(i), i % c.stages * inputs(s.op));
@@ -142,7 +140,7 @@ class Ring {
 
   // Of token t of step i: 16 bytes behind each chunk keep lanes of different chunks off each other's banks.
   __device__ __forceinline__ static int gain_place(int i, int t) {
-    return i % 2 * gains(s.layout, c) + t + t / kT;
+    return i % gain_steps(s.op, c) * gains(s.layout, c) + t + t / kT;
   }
   // Beyond the last token the state stays, and nothing is before the first one. scan_grad_weight takes them as they are,
   // for both directions: write is the source, read the target.

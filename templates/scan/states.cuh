@@ -110,8 +110,15 @@ class States {
   template <bool kBackward>
   __device__ __forceinline__ Map<kF> behind_all(const float* through, const Map<kF>& before, int i,
                                                 Map<kF>& carry) const {
-    return kBlocks > 1 ? behind_blocks<kBackward>(through, before, i, carry)
-                       : behind_warps<kBackward>(through, before, carry);
+    if constexpr (kBlocks == 1) {
+      return behind_warps<kBackward>(through, before, carry);
+    } else {
+      send_to_blocks<kBackward>(through, i);
+      const Map<kF> here = behind_warps_before<kBackward>(through, before);
+      Map<kF> state = receive<kBackward>(i, carry);
+      pass_on(here, state);
+      return state;
+    }
   }
   template <bool kBackward>
   __device__ __forceinline__ Map<kF> behind_warps(const float* through, const Map<kF>& before,
@@ -119,6 +126,41 @@ class States {
     Map<kF> state = enter<kBackward, kWarps>(through, at_.warp, carry);
     if constexpr (kTokenLanes > 1) pass_on(before, state);
     return state;
+  }
+
+  // Where a cluster's blocks have a step each, along the tokens by their ranks. Maps, and the mbarrier that counts them, have
+  // two places. Whoever sends those of step i + 2 has all of step i + 1, and who sent these had read step i. No block
+  // ends before all has come that is sent to it.
+  //
+  // This block's map of step i, of maps that have been handed on, to all blocks.
+  template <bool kBackward>
+  __device__ __forceinline__ void send_to_blocks(const float* through, int i) const {
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(met_barrier(i), kBlocks * 4 * (c.tile_n + 1));
+    if (at_.warp < kBlocks) {
+      Map<kF> all = unchanged<kF>();
+      enter<kBackward, kWarps>(through, -1, all);
+      if (at_.token_lane == 0) {
+#pragma unroll
+        for (int n = 0; n < ceil_div(kBlocks, kWarps); ++n)
+          if (const int to = at_.warp + n * kWarps; to < kBlocks) send(all, met_at(i), i, to);
+      }
+    }
+  }
+  // The map of this block's tokens before the thread's, whose lanes before it have `before`.
+  template <bool kBackward>
+  __device__ __forceinline__ Map<kF> behind_warps_before(const float* through, const Map<kF>& before) const {
+    Map<kF> here = unchanged<kF>();
+#pragma unroll 1
+    for (int i = 0; i < (kBackward ? kWarps - 1 - at_.warp : at_.warp); ++i)
+      pass_on(handed(through, kBackward ? kWarps - 1 - i : i), here);
+    if constexpr (kTokenLanes > 1) pass_on(before, here);
+    return here;
+  }
+  // The state before this block's step i, when all maps of the cluster's have come; takes `carry` past them.
+  template <bool kBackward>
+  __device__ __forceinline__ Map<kF> receive(int i, Map<kF>& carry) const {
+    ptx::mbarrier_wait(met_barrier(i), i / 2 % 2);
+    return enter<kBackward, kBlocks>(met_at(i), at_.rank, carry);
   }
 
   // The state before this part: of the parts before it in time, in their order.
@@ -168,33 +210,6 @@ class States {
     return map;
   }
 
-  // Where a cluster's blocks have a step each, along the tokens by their ranks. Maps, and the mbarrier that counts them, have
-  // two places. Whoever sends those of step i + 2 has all of step i + 1, and who sent these had read step i. No block
-  // ends before all has come that is sent to it.
-  template <bool kBackward>
-  __device__ __forceinline__ Map<kF> behind_blocks(const float* through, const Map<kF>& before, int step,
-                                                   Map<kF>& carry) const {
-    const float* const met = met_ + step % 2 * kBlocks * kPitch;
-    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(met_barrier(step), kBlocks * 4 * (c.tile_n + 1));
-    if (at_.warp < kBlocks) {
-      Map<kF> all = unchanged<kF>();
-      enter<kBackward, kWarps>(through, -1, all);
-      if (at_.token_lane == 0) {
-#pragma unroll
-        for (int i = 0; i < ceil_div(kBlocks, kWarps); ++i)
-          if (const int to = at_.warp + i * kWarps; to < kBlocks) send(all, met, step, to);
-      }
-    }
-    Map<kF> here = unchanged<kF>();
-#pragma unroll 1
-    for (int i = 0; i < (kBackward ? kWarps - 1 - at_.warp : at_.warp); ++i)
-      pass_on(handed(through, kBackward ? kWarps - 1 - i : i), here);
-    if constexpr (kTokenLanes > 1) pass_on(before, here);
-    ptx::mbarrier_wait(met_barrier(step), step / 2 % 2);
-    Map<kF> state = enter<kBackward, kBlocks>(met, at_.rank, carry);
-    pass_on(here, state);
-    return state;
-  }
   // The map of this block's step, into its row in block `to`.
   __device__ __forceinline__ void send(const Map<kF>& map, const float* met, int step, int to) const {
     const unsigned barrier = ptx::cluster_address(met_barrier(step), to),
@@ -211,6 +226,7 @@ class States {
     }
     if (at_.feature_lane == 0) ptx::store_cluster_async(row + 4 * c.tile_n, barrier, map.product);
   }
+  __device__ __forceinline__ const float* met_at(int i) const { return met_ + i % 2 * kBlocks * kPitch; }
   __device__ __forceinline__ unsigned met_barrier(int i) const {
     return ptx::shared_address(met_ + 2 * kBlocks * kPitch) + 8 * (i % 2);
   }

@@ -167,9 +167,9 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       const float4 v = from[static_cast<long long>(i) * kQuads];
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     }
-    const int all = tile + stream_k.whole_tiles, copy = all % stream_k.copies;
-    int row, column;
-    stream_k.locate(false, all / stream_k.copies, row, column);
+    int place, row, column;
+    const int copy = stream_k.copy_of(false, tile + stream_k.whole_tiles, place);
+    stream_k.locate(false, place, row, column);
     const auto warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const int r = 128 * row + 16 * warp + lane / 4, c = 128 * column + 8 * group + lane % 4 * 2;
     write_pair<C>(p, copy, 0, z.tokens, z.diag, r, c, sum.x, sum.y);

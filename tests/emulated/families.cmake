@@ -299,13 +299,6 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     set_property(TEST emulated.forms_weight.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=12
                  TRIGEN_EMULATED_ASYNC=shuffled:2)
   endforeach()
-  foreach(run 6:132 3:5 4:1)
-    name_parts(${run} stages sms)
-    add_verify_test(slide.${stages}_${sms} slide
-                    --limit 1e9 --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=${stages},splitk=1,vec=8x8x1,cluster=1,blocks=1)
-    set_property(TEST emulated.slide.${stages}_${sms} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=${sms}
-                 TRIGEN_EMULATED_ASYNC=shuffled:2 TRIGEN_EMULATED_LANES=random:3)
-  endforeach()
   # A band's by slices and by warpgroups that take turns.
   foreach(run 64x64:4:6:3:3 128x128:8:4:2:2 128x128:4:6:1:1 128x128:4:4:1:4)
     name_parts(${run} tile warps stages split cluster)

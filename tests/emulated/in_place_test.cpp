@@ -1,5 +1,5 @@
-// The residual in place (docs/abi.md): the output is the residual's own view. On the emulated sm_90a, which
-// reports a read that nothing orders before the write, and (with TRIGEN_TEST_GPU) on this machine's GPU.
+// Arguments in the same memory. The residual in place (docs/abi.md): the output is the residual's own view. gram of A and A. On the
+// emulated sm_90a, which reports a read that nothing orders before the write, and (with TRIGEN_TEST_GPU) on this machine's GPU.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -64,6 +64,72 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"mma_sm80", "gram,dtype=bf16,B=1,H=2,T=136,D=72,epilogue=residual+mirror"},
                       Case{"mma_sm80", "forward,dtype=bf16,B=2,T=136,D=72,epilogue=bias+residual"},
                       Case{"mma_sm80", "grad_input,dtype=bf16,B=2,T=136,D=72,epilogue=residual"}));
+
+class OfItself : public trigen::testing::HopperTest<Case> {
+ protected:
+  // Of a problem with B in A's memory, where the memory of a B of its own holds NaN.
+  CheckResult verify(const Problem& p, const Candidate& candidate) {
+    auto plan = llvm::cantFail(Plan::of(
+        candidate, llvm::cantFail(compile(candidate, *nvrtc_, nullptr, code_for(*device_))), *device_));
+    auto bench = llvm::cantFail(Workbench::create(*device_, p));
+    HostBuffers inputs = bench->inputs();
+    const auto index = [&](Role role) {
+      return static_cast<size_t>(bench->list().find(role) - bench->list().tensors.data());
+    };
+    inputs[index(Role::kX)] = inputs[index(Role::kY)];
+    trigen_args args = llvm::cantFail(bench->args(0, plan->workspace_bytes()));
+    {
+      const ContextScope scope(device_->api(), bench->context());
+      const Tensor& b = *bench->list().find(Role::kX);
+      llvm::cantFail(device_->driver().check(
+          device_->api().cuMemsetD8Async(std::bit_cast<cuda::CUdeviceptr>(args.x.data), kPoison,
+                                         static_cast<cuda::size_type>(b.bytes()), bench->stream()),
+          "cuMemsetD8Async"));
+    }
+    args.x = args.y;
+    const Reference reference(p, bench->list(), inputs, {});
+    return llvm::cantFail(verify_launch(
+        *bench, reference, [&]() -> llvm::Error { return plan->run(args, bench->stream()); },
+        /*repeat=*/true));
+  }
+};
+
+TEST_P(OfItself, TilesOnTheDiagonalReadOneOperand) {
+  const Problem p = llvm::cantFail(parse_problem(GetParam().problem));
+  auto candidate = parse_candidate(p, device_->target(), GetParam().family);
+  ASSERT_TRUE(bool(candidate)) << take_error(candidate.takeError()).message;
+  const CheckResult result = verify(p, *candidate);
+  EXPECT_TRUE(result.ok) << describe(*candidate) << ": " << result.failure;
+}
+
+constexpr const char* kSeveralTiles = "gram,dtype=bf16,B=2,H=3,T=264,D=136,epilogue=residual+mirror";
+constexpr const char* kTokens = "gram,dtype=f16,B=1,H=2,T=136,D=200,layout=bdt,fill=upper,epilogue=mirror";
+
+// Whole tiles, parts, warpgroups that take turns, squares of blocks, slices of both sizes, copies.
+INSTANTIATE_TEST_SUITE_P(
+    Configs, OfItself,
+    ::testing::Values(
+        Case{"wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=128x128x64,warps=8x1,stages=4,splitk=3,vec=8x8x8,cluster=1,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=128x256x64,warps=8x1,stages=4,splitk=2,vec=8x8x8,cluster=1,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=4,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=2,vec=8x8x8,cluster=2,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=11,splitk=4,vec=8x8x8,cluster=4,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1", kTokens},
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=5,splitk=2,vec=8x8x8,cluster=2,blocks=1", kTokens},
+        Case{"wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=1x1x8,cluster=1,blocks=1,"
+             "activations=packed",
+             "gram,dtype=bf16,B=1,H=2,T=136,D=71,epilogue=mirror"}));
 
 }  // namespace
 }  // namespace trigen

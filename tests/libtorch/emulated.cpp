@@ -93,34 +93,35 @@ void* current_stream(int) { return nullptr; }
 namespace cpu {
 
 Tensor forward(Tensor x, Tensor weight, MaybeTensor bias, MaybeTensor gate, MaybeTensor residual, int64_t pad,
-               std::string layout, std::string fill, int64_t diag, std::string activation, std::string math) {
+               std::string layout, std::string fill, int64_t diag, std::string activation, std::string math,
+               std::string form) {
   const Call call;
   return get(kernels::forward(put(x), put(weight), put(bias), put(gate), put(residual), pad, layout, fill,
-                              diag, activation, math));
+                              diag, activation, math, form));
 }
 
 std::tuple<Tensor, Tensor> forward_pre(Tensor x, Tensor weight, MaybeTensor bias, MaybeTensor gate,
                                        MaybeTensor residual, int64_t pad, std::string layout,
                                        std::string fill, int64_t diag, std::string activation,
-                                       std::string math) {
+                                       std::string math, std::string form) {
   const Call call;
   const auto [y, pre] = kernels::forward_pre(put(x), put(weight), put(bias), put(gate), put(residual), pad,
-                                             layout, fill, diag, activation, math);
+                                             layout, fill, diag, activation, math, form);
   return {get(y), get(pre)};
 }
 
 Tensor grad_input(Tensor grad, Tensor weight, MaybeTensor residual, int64_t pad, std::string layout,
-                  std::string fill, int64_t diag, std::string math) {
+                  std::string fill, int64_t diag, std::string math, std::string form) {
   const Call call;
-  return get(kernels::grad_input(put(grad), put(weight), put(residual), pad, layout, fill, diag, math));
+  return get(kernels::grad_input(put(grad), put(weight), put(residual), pad, layout, fill, diag, math, form));
 }
 
 std::tuple<Tensor, Tensor> grad_weight(Tensor grad, Tensor x, std::vector<int64_t> weight_size,
                                        ScalarType weight_dtype, bool bias, int64_t pad, std::string layout,
-                                       std::string fill, int64_t diag, std::string math) {
+                                       std::string fill, int64_t diag, std::string math, std::string form) {
   const Call call;
-  const auto [dw, db] =
-      kernels::grad_weight(put(grad), put(x), weight_size, weight_dtype, bias, pad, layout, fill, diag, math);
+  const auto [dw, db] = kernels::grad_weight(put(grad), put(x), weight_size, weight_dtype, bias, pad, layout,
+                                             fill, diag, math, form);
   return {get(dw), get(db)};
 }
 

@@ -110,8 +110,46 @@ for B, H, n, T, D, K, pad, layout, fill, diag, dtype, wdtype in cases:
     assert dw[:, n:].count_nonzero() == dw[:, :, n:].count_nonzero() == db[:, n:].count_nonzero() == 0
     assert dw[:, torch.from_numpy(~reference.in_triangle(t, s, fill, diag))].count_nonzero() == 0
     assert ops.grad_weight(dy, x, weight.shape, wdtype, False, pad, layout, fill, diag)[1].numel() == 0
+forms = [  # form, B, H, n, T, D, width, layout, dtype, weight's dtype
+    ("toeplitz", 2, 1, 9, 9, 6, 9, "btd", torch.float32, torch.float32),
+    ("toeplitz", 2, 2, 7, 10, 5, 7, "bdt", torch.bfloat16, torch.float32),
+    ("toeplitz", 1, 1, 3, 4, 4, 3, "btd", torch.float64, torch.float64),
+    ("band", 2, 2, 8, 8, 8, 3, "btd", torch.float16, torch.float16),
+    ("band", 2, 1, 5, 8, 3, 5, "bdt", torch.float32, torch.float32),
+    ("band", 1, 2, 4, 6, 4, 1, "btd", torch.float64, torch.float64),
+]
+for form, B, H, n, T, D, width, layout, dtype, wdtype in forms:
+    x, dy = (random(*((B, n, H * D) if layout == "btd" else (B, H * D, n))).to(dtype) for _ in range(2))
+    weight = (random(H, T, *((width,) if form == "band" else ())) / n ** 0.5).to(wdtype)
+    bias, options = random(H, T).to(wdtype), dict(layout=layout)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}[dtype]
+    full, inside = np.zeros((H, n, n, 1)), [(t, s) for t in range(n) for s in range(max(0, t - width + 1), t + 1)]
+    at = (lambda t, s: (t - s,)) if form == "toeplitz" else (lambda t, s: (t, s - t + width - 1))
+    poisoned = weight.clone()
+    for t, s in inside:
+        full[:, t, s, 0] = weight.to(dtype).double()[(slice(None), *at(t, s))]
+    if form == "band":
+        poisoned[:, torch.arange(T)[:, None] + torch.arange(width) < width - 1] = float("nan")
+    given = "lower", 0, "none", "default", form
+    want = reference.forward(x.double(), full, bias.double()[:, :n], **options)
+    near(ops.forward(x, poisoned, bias, None, None, 0, layout, *given), want, tolerance)
+    if H == 1:  # the axis of one head is left out
+        near(ops.forward(x, poisoned[0], bias[0], None, None, 0, layout, *given), want, tolerance)
+        near(ops.forward(x, poisoned, bias[0], None, None, 0, layout, *given), want, tolerance)
+    wide = torch.cat([poisoned, poisoned], -1)[..., : poisoned.shape[-1]]  # rows that lie apart
+    near(ops.grad_input(dy, wide, None, 0, layout, "lower", 0, "default", form), reference.grad_input(dy.double(), full, **options), 3 * tolerance)
+    dw, db = ops.grad_weight(dy, x, weight.shape, wdtype, True, 0, layout, "lower", 0, "default", form)
+    dense, want_b = reference.grad_weight(dy.double(), x.double(), H, 1, **options)
+    want = np.zeros(tuple(weight.shape))
+    for t, s in inside:
+        want[(slice(None), *at(t, s))] += dense[:, t, s, 0]
+    near(dw, want, 8 * tolerance)
+    near(db[:, :n], want_b, 8 * tolerance)
 x, w = torch.ones(2, 4, 6), torch.ones(4, 4)
-for call in (lambda: ops.forward(x, w, None, None, None, 1), lambda: ops.forward(x, w, None, None, None, 0, "dtb"), lambda: ops.forward(x, torch.ones(3, 3)),
+of = lambda size, form, *rest: ops.forward(x, torch.ones(size), None, None, None, 0, "btd", *(rest or ("lower", 0)), "none", "default", form)
+for call in (lambda: of((4, 4), "ring"), lambda: of((4, 4, 1), "toeplitz"), lambda: of((4, 5), "band"), lambda: of(4, "toeplitz", "upper", 0),
+             lambda: of((6, 5), "band"),
+             lambda: ops.forward(x, w, None, None, None, 1), lambda: ops.forward(x, w, None, None, None, 0, "dtb"), lambda: ops.forward(x, torch.ones(3, 3)),
              lambda: ops.forward(x, w, torch.ones(5)), lambda: ops.forward(x, w.half()), lambda: ops.forward(x, w, None, x[:1]),
              lambda: ops.grad_input(x, torch.ones(4, 3))):
     try:
@@ -125,7 +163,17 @@ for call in (lambda: ops.forward(x, w, None, None, None, 1), lambda: ops.forward
 def refusals():
     """The texts of the same calls from Python's operators."""
     x, w = torch.ones(2, 4, 6), torch.ones(4, 4)
+
+    def of(size, form, *rest):
+        where = rest or ("lower", 0)
+        return ops._forward(x, torch.ones(size), None, None, None, 0, "btd", *where, "none", "default", form)
+
     for call in (
+        lambda: of((4, 4), "ring"),
+        lambda: of((4, 4, 1), "toeplitz"),
+        lambda: of((4, 5), "band"),
+        lambda: of(4, "toeplitz", "upper", 0),
+        lambda: of((6, 5), "band"),
         lambda: ops._forward(x, w, None, None, None, 1),
         lambda: ops._forward(x, w, None, None, None, 0, "dtb"),
         lambda: ops._forward(x, torch.ones(3, 3)),
@@ -162,7 +210,7 @@ def test_kernels_on_the_emulated_device(built, emulated_device, tmp_path):
     plans = set(re.findall(r"problem=(\w+),", said))
     assert (
         plans == {"forward", "grad_input", "grad_weight"}
-        and "diag=1" in said
+        and all(part in said for part in ("diag=1", "w=toeplitz", "w=band,width=3"))
         and "epilogue=bias+silu+pre+gate+residual" in said
     )
 

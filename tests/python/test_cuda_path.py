@@ -159,6 +159,18 @@ MODULES = {
         torch.randn(2, 9, 16),
         {},
     ),
+    "toeplitz": lambda: (tt.TriangularConv1d(12, form="toeplitz", activation="gelu"), torch.randn(2, 12, 8), {}),
+    "toeplitz, heads in the batch, a prefix": lambda: (
+        tt.TriangularConv1d(12, form="toeplitz", heads=2, layout="bdt", heads_in_batch=True),
+        torch.randn(4, 5, 9),
+        {},
+    ),
+    "band": lambda: (
+        tt.TriangularConv1d(12, form="band", width=5, heads=2),
+        torch.randn(2, 12, 8),
+        {"residual": torch.randn(2, 12, 8)},
+    ),
+    "band, fewer tokens than it has": lambda: (tt.TriangularConv1d(12, form="band", width=7), torch.randn(2, 4, 8), {}),
     "no bias, no batch": lambda: (tt.TriangularConv1d(12, bias=False, padding="causal"), torch.randn(12, 8), {}),
 }
 
@@ -208,7 +220,7 @@ def test_float32_is_multiplied_as_asked(device, math, highest):
     weight, poisoned = weight[..., 0], poisoned[..., 0]
     there = [device.put(tensor) for tensor in (x, dy, poisoned, bias)]
     before = torch.get_float32_matmul_precision()
-    given = (0, "btd", "lower", 0, "none", math)
+    given = (0, "btd", "lower", 0, "none", math, "dense")
     if math == "tf32" and not HAS_TF32:  # by name: an error that says why, not other numbers than asked for
         with pytest.raises(trigen.Unsupported, match="math=tf32"):
             cuda.forward(there[0], there[2], there[3], None, None, *given)
@@ -241,7 +253,7 @@ def test_both_gradients_by_one_lookup(device, case):
     options = CASES[case]
     layout, taps = options.get("layout", "btd"), options.get("K", 1)
     x, dy, weight, poisoned, bias = make(**options)
-    given = ((taps - 1) // 2, layout, "lower", 0, "none", "default")
+    given = ((taps - 1) // 2, layout, "lower", 0, "none", "default", "dense")
     there = [device.put(tensor) for tensor in (dy, x, poisoned, bias)]
     want = (
         plain.grad_input(dy, weight, None, *given[:2]),
@@ -270,7 +282,7 @@ def test_both_gradients_by_one_lookup(device, case):
 
 def test_gradients_of_other_strides_are_copied_once(device, monkeypatch):
     x, dy, weight, poisoned, bias = make(K=2)
-    given = (0, "btd", "lower", 0, "none", "default")
+    given = (0, "btd", "lower", 0, "none", "default", "dense")
     there = [device.put(tensor) for tensor in (dy, x, poisoned, bias)]
     want = plain.grad_input(dy, weight), *plain.grad_weight(dy, x, weight.shape, weight.dtype, True)
     copied, contiguous = [], launch.contiguous
@@ -512,7 +524,7 @@ def test_an_empty_batch_runs_no_kernel(device):
     x, dy, weight, _, bias = make(B=1, n=8, D=8)
     x, dy = x[:0], dy[:0]
     assert cuda.forward(x, weight, bias).shape == cuda.grad_input(dy, weight).shape == (0, 8, 8)
-    dx, dw, db = cuda.gradients(dy, x, weight, bias, (0, "btd", "lower", 0, "none", "default"))
+    dx, dw, db = cuda.gradients(dy, x, weight, bias, (0, "btd", "lower", 0, "none", "default", "dense"))
     assert dx.shape == x.shape and dw.shape == weight.shape and not dw.any() and not db.any() and not tt.plans()
 
 
@@ -578,7 +590,7 @@ def test_a_known_call_reads_its_saved_tensors_once(device):
     x, dy, weight, bias = (device.put(tensor) for tensor in (x, dy, weight, bias))
     for tensor in (x, weight, bias):
         tensor.requires_grad_()
-    known.learn("this call", x, weight, bias, (0, "btd", "lower", 0, "none", "default"), None)
+    known.learn("this call", x, weight, bias, (0, "btd", "lower", 0, "none", "default", "dense"), None)
     (call,) = known._calls["this call"]
     read = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: (read.append(1), tensor)[1]):

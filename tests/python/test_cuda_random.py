@@ -36,6 +36,9 @@ class Case:
             choose.choice([0, 0, -1, 2]),
             choose.randrange(self.K),
         )
+        self.form, self.width = choose.choice(["dense", "dense", "toeplitz", "band"]), choose.randint(1, self.n)
+        if self.form != "dense":
+            self.K, self.fill, self.diag, self.pad = 1, "lower", 0, 0
         self.epilogue = choose.random() < 0.5
         self.activation = choose.choice(["none", "gelu", "silu"]) if self.epilogue else "none"
         self.shape = (self.B, self.n, self.H * self.D) if self.layout == "btd" else (self.B, self.H * self.D, self.n)
@@ -56,15 +59,16 @@ class Case:
         return values, put(values.transpose(*axes).contiguous()).transpose(*axes)
 
     def weight(self):
-        """(weight, the same with NaN outside the triangle, bias, where it is outside)"""
+        """(weight, the same with NaN where nothing is read, bias, that place as a mask)"""
         head = (self.H,) if self.H > 1 else ()
-        weight = (torch.randn(*head, self.T, self.T, self.K, generator=self.generator) / (self.n * self.K) ** 0.5).to(
-            self.wdtype
-        )
+        own = {"dense": (self.T, self.T, self.K), "toeplitz": (self.T,), "band": (self.T, self.width)}[self.form]
+        weight = (torch.randn(*head, *own, generator=self.generator) / (self.n * self.K) ** 0.5).to(self.wdtype)
         t, s = torch.arange(self.T).unsqueeze(1), torch.arange(self.T)
         outside = s > t + self.diag if self.fill == "lower" else s < t + self.diag
-        poisoned = weight.clone()
-        poisoned[..., outside, :] = float("nan")
+        if self.form == "band":  # what stands for tokens before token 0
+            outside = t + torch.arange(self.width) < self.width - 1
+        outside = {"dense": outside.unsqueeze(-1), "toeplitz": torch.arange(self.T) >= self.n}.get(self.form, outside)
+        poisoned = weight.masked_fill(outside, float("nan"))
         return weight, poisoned, torch.randn(*head, self.T, generator=self.generator).to(self.wdtype), outside
 
 
@@ -87,26 +91,27 @@ def test_random_case(device, library, monkeypatch, tmp_path_factory, seed):  # n
     (x, xd), (dy, dyd), (gate, gd), (residual, rd) = (case.activation_tensor(device.put) for _ in range(4))
     weight, poisoned, bias, outside = case.weight()
     wd, bd = device.put(poisoned), device.put(bias)
-    options = (case.pad, case.layout, case.fill, case.diag)
+    options, last = (case.pad, case.layout, case.fill, case.diag), ("default", case.form)
     if case.epilogue:
-        got = cuda.forward_pre(xd, wd, bd, gd, rd, *options, case.activation)
-        want = plain.forward_pre(x, weight, bias, gate, residual, *options, case.activation)
+        got = cuda.forward_pre(xd, wd, bd, gd, rd, *options, case.activation, *last)
+        want = plain.forward_pre(x, weight, bias, gate, residual, *options, case.activation, *last)
         close("y", got[0], want[0], case)
         close("pre", got[1], want[1], case)
     else:
         close(
             "y",
-            cuda.forward(xd, wd, bd, None, None, *options),
-            plain.forward(x, weight, bias, None, None, *options),
+            cuda.forward(xd, wd, bd, None, None, *options, "none", *last),
+            plain.forward(x, weight, bias, None, None, *options, "none", *last),
             case,
         )
     added = (rd, residual) if case.epilogue else (None, None)
+    options = (*options, *last)
     close("dx", cuda.grad_input(dyd, wd, added[0], *options), plain.grad_input(dy, weight, added[1], *options), case)
     dw, db = cuda.grad_weight(dyd, xd, weight.shape, case.wdtype, True, *options)
     want_w, want_b = plain.grad_weight(dy, x, weight.shape, case.wdtype, True, *options)
     close("dw", dw, want_w, case)
     close("db", db, want_b, case)
-    assert dw[..., outside, :].count_nonzero() == 0
+    assert dw.masked_select(outside).count_nonzero() == 0
 
 
 _runtime = None

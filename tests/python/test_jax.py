@@ -28,6 +28,10 @@ CASES = {
     "residual": dict(residual=True, taps=4, padding=0),
     "empty": dict(diagonal=-4),
     "two axes": dict(rank=2, bias=True),
+    "toeplitz": dict(form="toeplitz", bias=True),
+    "toeplitz, heads, a prefix": dict(form="toeplitz", heads=2, n=3, bias=True, gate=True, activation="gelu"),
+    "band": dict(form="band", width=2, bias=True, residual=True, layout="bdt"),
+    "band, heads, fewer tokens than it has": dict(form="band", width=3, heads=2, n=2, bias=True),
 }
 
 
@@ -43,13 +47,14 @@ def setup(
     gate=False,
     residual=False,
     dtype=jnp.float32,
+    form="dense",
+    width=0,
     **options,
 ):
     keys = iter(jax.random.split(jax.random.key(0), 8))
     shape = (2, n, heads * D) if layout == "btd" else (2, heads * D, n)
-    tensors = [
-        jax.random.normal(next(keys), size, dtype) for size in (shape, (T, T) if rank == 2 else (heads, T, T, taps))
-    ]
+    size = {"toeplitz": (heads, T), "band": (heads, T, width)}.get(form, (T, T) if rank == 2 else (heads, T, T, taps))
+    tensors = [jax.random.normal(next(keys), size, dtype) for size in (shape, size)]
     names = ["bias"] * bias + ["gate"] * gate + ["residual"] * residual
     tensors += [
         jax.random.normal(next(keys), ((T,) if rank == 2 else (heads, T)) if name == "bias" else shape, dtype)
@@ -57,13 +62,20 @@ def setup(
     ]
 
     def ours(x, weight, *rest):
-        return tj.triangular_conv1d(x, weight, layout=layout, **dict(zip(names, rest)), **options)
+        return tj.triangular_conv1d(x, weight, layout=layout, form=form, **dict(zip(names, rest)), **options)
+
+    def entry(w, h, t, s):
+        """W[h, t, s] of the numbers that stand for it."""
+        inside = 0 <= t - s < (width or T)
+        return (w[h, t - s] if form == "toeplitz" else w[h, t, s - t + width - 1]) if inside else jnp.zeros((), w.dtype)
 
     def theirs(x, weight, *rest):
         """jnp.tril and a convolution of JAX's own, head by head."""
         given, pad = dict(zip(names, rest)), options.get("padding", "same")
         pad = {"same": (taps - 1) // 2, "causal": taps - 1}.get(pad, pad)
         cut = jnp.triu if options.get("fill") == "upper" else jnp.tril
+        if form != "dense":
+            weight = jnp.stack([entry(weight, h, t, s) for h in range(heads) for t in range(T) for s in range(T)])
         weight = weight.reshape(heads, T, T, taps)
         x = x if layout == "btd" else x.transpose(0, 2, 1)
         parts = []
@@ -109,7 +121,7 @@ def test_numbers_and_gradients_of_the_formula(case):
     close(jax.jit(lambda: both(ours))(), jax.jit(lambda: both(theirs))(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", ["heads", "epilogue"])
+@pytest.mark.parametrize("case", ["heads", "epilogue", "toeplitz, heads, a prefix", "band"])
 def test_second_derivatives(case):
     ours, theirs, tensors = setup(**CASES[case], D=2)
     every = tuple(range(len(tensors)))
@@ -122,18 +134,21 @@ def test_second_derivatives(case):
 
 
 @pytest.mark.parametrize(
-    "axes, layout",
+    "axes, layout, of",
     [
-        ((0, None, None), "btd"),
-        ((1, None, None), "bdt"),
-        ((1, 2, 1), "btd"),
-        ((None, 0, None), "bdt"),
-        ((0, None, 0), "btd"),
+        ((0, None, None), "btd", dict(taps=2)),
+        ((1, None, None), "bdt", dict(taps=2)),
+        ((1, 2, 1), "btd", dict(taps=2)),
+        ((None, 0, None), "bdt", dict(taps=2)),
+        ((0, None, 0), "btd", dict(taps=2)),
+        ((0, None, None), "bdt", dict(form="toeplitz")),
+        ((None, 1, None), "btd", dict(form="toeplitz")),
+        ((1, 2, 0), "btd", dict(form="band", width=3)),
     ],
     ids=str,
 )
-def test_vmap_of_values_and_gradients(axes, layout):
-    ours, _, (x, weight, bias) = setup(heads=2, taps=2, bias=True, layout=layout)
+def test_vmap_of_values_and_gradients(axes, layout, of):
+    ours, _, (x, weight, bias) = setup(heads=2, bias=True, layout=layout, **of)
     given = [
         one if axis is None else jnp.stack([one, 2 * one, one - 1], axis) for one, axis in zip((x, weight, bias), axes)
     ]
@@ -171,6 +186,13 @@ def test_the_other_triangle_is_never_read_and_gets_no_gradient():
         and (jnp.tril(dw) != 0).sum() == 15
         and bool(jnp.isfinite(tj.triangular_conv1d(x, weight)).all())
     )
+
+
+def test_what_a_band_has_before_the_first_token_is_never_read_and_gets_no_gradient():
+    x, before = jnp.ones((2, 5, 3)), jnp.arange(5)[:, None] + jnp.arange(3) < 2
+    weight = jnp.where(before, jnp.nan, 2.0)
+    y, dw = jax.value_and_grad(lambda w: tj.triangular_conv1d(x, w, form="band").sum())(weight)
+    assert jnp.isfinite(y) and (dw[before] == 0).all() and (dw != 0).sum() == 12
 
 
 def test_an_empty_batch_and_float64():
@@ -245,7 +267,7 @@ def test_shard_map_over_two_devices(repository):
         ),
         (
             lambda x, w: tj.triangular_conv1d(x, w[:3]),
-            r"weight has shape \[3, 4, 2\]; allowed: \[T, T\], \[T, T, K\] or \[heads, T, T, K\]",
+            r"weight has shape \[3, 4, 2\]: 3 output tokens and 4 input tokens; allowed: a square \[T, T\], \[T, T, K\] or",
         ),
         (lambda x, w: tj.triangular_conv1d(x, w, layout="dbt"), r"layout='dbt' is not known; allowed: btd, bdt"),
         (lambda x, w: tj.triangular_conv1d(x, w, padding=2), r"padding=2; allowed: 'same', 'causal' or 0 to K-1 = 1"),
@@ -264,6 +286,22 @@ def test_shard_map_over_two_devices(repository):
         (
             lambda x, w: tj.triangular_conv1d(x, w, gate=x[:1]),
             r"gate has shape \[1, 4, 3\] and dtype float32; allowed: x's \[2, 4, 3\] and float32",
+        ),
+        (
+            lambda x, w: tj.triangular_conv1d(x, w, form="toeplitz"),
+            r"weight has shape \[4, 4, 2\] with form='toeplitz'; allowed: \[T\] or \[heads, T\]",
+        ),
+        (
+            lambda x, w: tj.triangular_conv1d(x, jnp.ones((4, 5)), form="band"),
+            r"a band of 5 tokens while there are 4; allowed: a width of at most 4",
+        ),
+        (
+            lambda x, w: tj.triangular_conv1d(x, jnp.ones(4), form="toeplitz", diagonal=1),
+            r"diagonal=1 with form='toeplitz'; allowed: .* diagonal=0",
+        ),
+        (
+            lambda x, w: tj.triangular_conv1d(x, w, form="ring"),
+            r"form='ring' is not known; allowed: dense, toeplitz, band",
         ),
     ],
 )
@@ -311,6 +349,15 @@ def test_what_is_recorded_is_what_a_gpu_is_asked():
         f"grad_input,{sizes}",
         f"grad_weight,{sizes},epilogue=bias+zero_outside",
     ]
+    for of, said, zeros in (
+        (dict(form="toeplitz"), "w=toeplitz", ""),
+        (dict(form="band", width=3), "w=band,width=3", ",epilogue=zero_outside"),
+    ):
+        ours, _, tensors = setup(dtype=jnp.bfloat16, **of)
+        with trigen.record() as seen:
+            jax.jit(jax.value_and_grad(lambda *given: ours(*given).astype(jnp.float32).sum(), (0, 1)))(*tensors)
+        sizes = f"dtype=bf16,B=2,H=1,T=4,D=3,K=1,pad=0,{said}"
+        assert seen.problems == [f"forward,{sizes}", f"grad_input,{sizes}", f"grad_weight,{sizes}{zeros}"]
     ours, _, tensors = setup()
     for precision, math in (("highest", ""), ("default", ",math=tf32")):
         with trigen.record() as seen, jax.default_matmul_precision(precision):

@@ -167,15 +167,25 @@ def check(name, f, *given, tolerance=2e-2):
     print(name)
 
 x, w, b, gate, residual = normal(0, 2, 24, 32), normal(1, 2, 24, 24, 3) / 8, normal(2, 2, 24), normal(3, 2, 24, 32), normal(4, 2, 24, 32)
-def step(x, w, b, gate, residual):
-    y, back = jax.vjp(lambda *a: tj.triangular_conv1d(a[0], a[1], a[2], gate=a[3], residual=a[4], activation="gelu"), x, w, b, gate, residual)
-    return y, back(jnp.cos(y))
-check("step", step, x, w, b, gate, residual)
+def step_of(form):
+    def mix(*a):
+        return tj.triangular_conv1d(a[0], a[1], a[2], gate=a[3], residual=a[4], activation="gelu", form=form)
+    def step(*given):
+        y, back = jax.vjp(mix, *given)
+        return y, back(jnp.cos(y))
+    return step
+check("step", step_of("dense"), x, w, b, gate, residual)
 w_nan = jnp.where(jnp.tril(jnp.ones((24, 24)))[:, :, None] > 0, w[0].astype(jnp.float32), jnp.nan)
 check("float32 weight, prefix", lambda x, w:
   jax.value_and_grad(lambda x, w: tj.triangular_conv1d(x, w).astype(jnp.float32).sum(), (0, 1))(x, w), x[:, :17], w_nan)
 check("bdt, float32", lambda x, w: tj.triangular_conv1d(x, w, layout="bdt", fill="upper", math="simt"),
       normal(5, 2, 16, 24, dtype=jnp.float32), w[0, :, :, 0].astype(jnp.float32), tolerance=1e-5)
+t, at = jnp.arange(24)[:, None], jnp.arange(7)
+band = jnp.where(t + at < 6, jnp.nan, normal(17, 24, 7, dtype=jnp.float32))
+check("toeplitz", step_of("toeplitz"), x, w[:, :, 0, 0], b, gate, residual)
+check("band of float32, a prefix", lambda x, w:
+  jax.value_and_grad(lambda x, w: tj.triangular_conv1d(x, w, form="band").astype(jnp.float32).sum(), (0, 1))(x, w), x[:, :17], band)
+check("vmap of bands", jax.vmap(lambda x, w: tj.triangular_conv1d(x, w, form="band"), (None, 0)), x, w[:, :, :5, 0])
 check("vmap of weights", jax.vmap(lambda x, w: tj.triangular_conv1d(x, w), (None, 0)), x[:, :, :16], w)
 a = normal(6, 3, 24, 40)
 c = tj.gram(normal(7, 3, 24, 8), gamma=1)
@@ -253,10 +263,13 @@ def test_kernels_behind_the_xla_of_this_jaxlib(calls):
     """Values, all five gradients, prefixes and batched weights, jitted, with the numbers of lax operations."""
     done = calls(CALLS)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.splitlines()[-13:-1] == [
+    assert done.stdout.splitlines()[-16:-1] == [
         "step",
         "float32 weight, prefix",
         "bdt, float32",
+        "toeplitz",
+        "band of float32, a prefix",
+        "vmap of bands",
         "vmap of weights",
         "gram",
         "gram of one matrix, odd sizes, float32",
@@ -289,6 +302,8 @@ call(forward, x, results=[y, none])
 call(forward, x, w, results=[y])
 call(forward, x, w.astype(jnp.bfloat16), results=[y, none])
 call(forward, x, w[:4], results=[y, none])
+call(forward + ",w=toeplitz", x, w, results=[y, none])
+call(forward + ",w=band,width=3", x, w[:, :3], results=[y, none])
 call("forward,dtype=f61,B=1,T=8,D=8", x, w, results=[y, none])
 call("decode,dtype=f16,B=1,T=8,D=8", x, w, results=[y, none])
 call("gram,dtype=f16,B=2,T=8,D=8", x, x, results=[y, none])
@@ -446,6 +461,8 @@ def test_what_the_handler_refuses(calls):
             r".*has 2 arguments and 1 results; allowed: 2 and 2 buffers",
             r".*: w has another size or dtype than the problem",
             r".*: w has another size or dtype",
+            r".*: w has another size or dtype",
+            r"ran$",
             r".*dtype='f61' is unknown",
             r".*an XLA call has the op decode or grad_epilogue, .*; allowed: forward, grad_input and grad_weight",
             r".*or gram with B or layout; allowed: .* gram with B=1 and layout=btd, scan, scan_grad_input and scan_grad_weight",
@@ -459,7 +476,7 @@ def test_what_the_handler_refuses(calls):
         ),
     ):
         assert re.match(wanted, line), (wanted, line, done.stdout)
-    assert len(lines) == 16
+    assert len(lines) == 18
 
 
 LOWERED = """

@@ -174,6 +174,34 @@ def test_clipping_powers_and_shared_vectors_have_their_gradients():
     assert got[0].shape == (9,) and (got[1][jnp.array([0, 3])] == 0).all() and (got[1][1:3] != 0).all()
 
 
+def test_a_range_and_a_root_are_what_pytorch_makes_of_them():
+    """Numbers and gradients: below the range, at both bounds, inside and above; of decoding, too."""
+    torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
+    import trigen.torch as tt
+
+    x, (source, target, _, _), _ = make(H=5, n=9, D=2)
+    raw = jnp.array([[0.5], [0.9], [0.97], [1.0], [1.2]], jnp.float32)
+    options = dict(decay_range=(0.9, 1), decay_constant=4)
+
+    def there(array):
+        return torch.from_numpy(np.array(array))
+
+    def ours(raw):
+        y = tj.scan(x, source, target, decay=raw, **options)
+        return jnp.sin(y).sum(), y
+
+    (_, y), gradient = jax.jit(jax.value_and_grad(ours, has_aux=True))(raw)
+    theirs = there(raw).requires_grad_()
+    right = tt.scan(there(x), there(source), there(target), decay=theirs, **options)
+    (want,) = torch.autograd.grad(right.sin().sum(), theirs)
+    close(y, right.detach().numpy(), rtol=1e-5, atol=1e-5)
+    close(gradient, want.numpy(), rtol=1e-4, atol=1e-5)
+    assert ((np.asarray(gradient) == 0).ravel() == [True, False, False, False, True]).all()
+    state = tj.scan_state(x[:, :8], source, target, raw, **options)
+    last, _ = tj.scan_step(x[:, 8], 8, state, source, target, raw, **options)
+    close(last, y[:, 8], rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bit_data_beside_float32_vectors(dtype):
     """The recurrence in float32, one rounding; float32 vectors get float32 gradients."""
@@ -295,6 +323,8 @@ def test_bad_input_is_refused_in_words():
         r"t=-1; allowed: an integer from 0 on": lambda: tj.scan_step(x[:, 0], -1, x[:, 0], 0.5),
         r"t=.*; allowed: an integer": lambda: jax.jit(lambda t: tj.scan_step(x[:, 0], t, x[:, 0], v))(0.5),
         r"allowed: \[batch, features\]": lambda: tj.scan_step(x, 0, x[:, 0], v),
+        r"decay_range=\(1, 0.9\) with .*; allowed: \(smallest, largest\)": lambda: tj.scan(x, v, decay_range=(1, 0.9)),
+        r"decay_constant=0; allowed: numbers above 0": lambda: tj.scan_state(x, v, decay_constant=0),
     }
     for message, call in cases.items():
         with pytest.raises(ValueError, match=message):

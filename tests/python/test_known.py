@@ -10,8 +10,8 @@ from emulated import HAS_TF32
 from test_cuda_path import TOLERANCE, device, make  # noqa: F401
 from trigen.torch import cuda, functional, known, launch, ops
 
-KEY = ("same", "btd", "lower", 0, None, "default")
-OPTIONS = (0, "btd", "lower", 0, "none", "default")
+KEY = ("same", "btd", "lower", 0, None, "default", "dense")
+OPTIONS = (0, "btd", "lower", 0, "none", "default", "dense")
 
 pytestmark = pytest.mark.skipif(
     not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
@@ -48,6 +48,26 @@ def refuse_the_usual_way(monkeypatch):
 
     for module, name in ((functional, "_eager"), (functional, "_dispatched"), (ops, "_products")):
         monkeypatch.setattr(module, name, usual)
+
+
+@pytest.mark.parametrize("form", ["toeplitz", "band"])
+def test_a_known_step_of_a_form(device, learned, monkeypatch, form):  # noqa: F811
+    (x, weight, bias), dy = leaves_of(device)
+    weight = device.put(
+        weight.detach()[:, 0, 0].contiguous() if form == "toeplitz" else weight.detach()[:, :8, 0].nan_to_num()
+    )
+    weight.requires_grad_()
+    leaves, options = (x, weight, bias), (*OPTIONS[:-1], form)
+    want = [
+        cuda.run_forward(x.detach(), weight.detach(), bias.detach(), None, None, options, False)[0],
+        *cuda.gradients(dy, x.detach(), weight.detach(), bias.detach(), options),
+    ]
+    known.learn((x.shape, *KEY[:-1], form, False), x, weight, bias, options, None)
+    torch.autograd.grad(tt.triangular_conv1d(x, weight, bias, form=form), leaves, dy)  # learns the pair
+    refuse_the_usual_way(monkeypatch)
+    y = tt.triangular_conv1d(x, weight, bias, form=form)
+    for one, two in zip([y, *torch.autograd.grad(y, leaves, dy)], want):
+        assert torch.equal(one, two)
 
 
 @pytest.mark.parametrize("with_bias", [True, False])

@@ -1,5 +1,5 @@
-"""StructuredMixer, and the converter's way with modules that repeat vectors, on layers written as public ones behave: x @ M on the last axis, M made
-of parameters weight, bias, decay_value and diag_weight."""
+"""StructuredMixer, and the converter's way with modules that repeat vectors, or are Toeplitz matrices or bands, on layers written as public ones
+behave: x @ M on the last axis, M made of parameters weight, bias, decay_value and diag_weight."""
 
 import copy
 import re
@@ -220,10 +220,157 @@ def test_convert_recognises_what_they_compute(name, at_one):
     assert again.skipped["layers.0"] == "already trigen's"
 
 
+AT = torch.arange(T)[None, :] - torch.arange(T)[:, None]  # of M = W^T: the row's token less the column's
+
+
 class Toeplitz(Layer):
+    """x [B, E, T], or [B * H, E, T] with heads [H, T]."""
+
     def matrix(self):
-        at = torch.arange(T)[None, :] - torch.arange(T)[:, None]
-        return torch.where(at >= 0, self.weight[0][at.clamp(min=0)], torch.zeros(T, T, dtype=self.weight.dtype))
+        m = torch.where(AT >= 0, self.weight[..., AT.clamp(min=0)], torch.zeros(T, T, dtype=self.weight.dtype))
+        return m.squeeze(0) if m.dim() == 3 else m
+
+    def forward(self, x):
+        if self.bias.dim() == 1:
+            return super().forward(x)
+        batch = x.shape[0] // len(self.weight)
+        return torch.bmm(x, self.matrix().repeat(batch, 1, 1)) + self.bias.repeat(batch, 1)[:, None, :]
+
+
+class ToeplitzVector(nn.Module):
+    """A weight of one axis, x [B, T, E], no bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(T))
+
+    def forward(self, x):
+        return torch.where(AT >= 0, self.weight[AT.clamp(min=0)], torch.zeros(T, T, dtype=x.dtype)).T @ x
+
+
+class Local(nn.Module):
+    """Each token reads the last N, itself included: windows of x [B, T, H * E], a row of the weight each."""
+
+    def __init__(self, width=4, heads=1):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(*((heads,) if heads > 1 else ()), T, width))
+        self.bias = nn.Parameter(torch.randn(*((heads,) if heads > 1 else ()), T))
+        self.heads, self.width = heads, width
+
+    def forward(self, x):
+        windows = nn.functional.pad(x, (0, 0, self.width - 1, 0)).unfold(1, self.width, 1)  # [B, T, H * E, N]
+        windows = windows.unflatten(2, (self.heads, -1))
+        weight, bias = self.weight.reshape(self.heads, T, -1), self.bias.reshape(self.heads, T)
+        return (torch.einsum("bthen,htn->bthe", windows, weight) + bias.T[:, :, None]).flatten(2)
+
+
+FORMS = {
+    "Toeplitz": (Toeplitz, (3, E, T), dict(form="toeplitz", layout="bdt")),
+    "Toeplitz heads": (
+        lambda: Toeplitz(3, (3, T)),
+        (6, E, T),
+        dict(form="toeplitz", heads=3, layout="bdt", heads_in_batch=True),
+    ),
+    "a vector": (ToeplitzVector, (3, T, E), dict(form="toeplitz", bias=False)),
+    "a band": (Local, (3, T, E), dict(form="band", width=4)),
+    "a band with heads": (lambda: Local(3, 2), (3, T, 2 * E), dict(form="band", width=3, heads=2)),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_convert_recognises_toeplitz_matrices_and_bands(name):
+    torch.manual_seed(3)
+    make, shape, options = FORMS[name]
+    layer, x = make(), torch.randn(shape)
+    model, twin = nn.Sequential(layer), nn.Sequential(copy.deepcopy(layer))
+    report = tt.convert(model, tokens=T)
+    assert (
+        list(report.converted) == ["0"]
+        and f"0: TriangularConv1d({T}, " in str(report)
+        and "not checked" not in str(report)
+    )
+    mixer = model[0]
+    assert mixer.extra_repr() == tt.TriangularConv1d(T, **options).extra_repr()
+    assert mixer.weight is layer.weight or name == "a vector"
+    assert mixer.weight.data_ptr() == layer.weight.data_ptr()
+    torch.testing.assert_close(model(x), twin(x), rtol=1e-4, atol=1e-4)
+    for one in (model, twin):
+        one(x).square().sum().backward()
+    for one, two in zip(model.parameters(), twin.parameters()):
+        torch.testing.assert_close(one.grad.reshape(two.shape), two.grad, rtol=1e-4, atol=1e-3)
+    fresh = tt.TriangularConv1d(T, **options)
+    fresh.load_state_dict(twin[0].state_dict())
+    torch.testing.assert_close(fresh(x), twin(x), rtol=1e-4, atol=1e-4)
+    assert tt.convert(model, tokens=T).skipped["0"] == "already trigen's"
+
+
+class ToeplitzBlock(nn.Module):
+    """A block of a public causal mixer: features, then tokens by a Toeplitz matrix that every forward makes, flat or in heads."""
+
+    def __init__(self, features, heads):
+        super().__init__()
+        self.norm, self.token_norm, self.heads = nn.LayerNorm(features), nn.LayerNorm(features), heads
+        self.feed = nn.Sequential(nn.Linear(features, 2 * features), nn.SiLU(), nn.Linear(2 * features, features))
+        self.mix = Toeplitz(heads, (heads, T) if heads > 1 else (T,))
+        nn.init.normal_(self.mix.weight, std=0.1)
+
+    def forward(self, x):
+        x = self.feed(self.norm(x)) + x
+        mixed = self.token_norm(x).transpose(1, 2)
+        parts = mixed.unflatten(1, (self.heads, -1)).flatten(0, 1) if self.heads > 1 else mixed
+        return self.mix(parts).reshape(mixed.shape).transpose(1, 2) + x
+
+
+def test_a_language_model_of_toeplitz_layers_converts_by_one_call_and_trains_the_same():
+    torch.manual_seed(4)
+    features, words = 8, 20
+    model = nn.Sequential(
+        nn.Embedding(words, features),
+        *(ToeplitzBlock(features, heads) for heads in (1, 2, 1)),
+        nn.Linear(features, words, bias=False),
+    )
+    twin, tokens = copy.deepcopy(model), torch.randint(words, (4, T))
+    optimisers = [torch.optim.AdamW(one.parameters(), lr=3e-3) for one in (model, twin)]  # made before
+    report = tt.convert(twin, tokens=T, example_inputs=(tokens,))
+    assert list(report.converted) == ["1.mix", "2.mix", "3.mix"] and report.checked
+    assert list(twin.state_dict()) == list(model.state_dict())
+    steps = []
+    for _ in range(20):
+        losses = []
+        for one, optimiser in zip((model, twin), optimisers):
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(one(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        steps.append(losses[0])
+    assert steps[-1] < 0.9 * steps[0]
+    model.load_state_dict(twin.state_dict())
+    torch.testing.assert_close(model(tokens), twin(tokens), rtol=1e-4, atol=1e-4)
+
+
+class Circulant(Layer):
+    """Not causal: the distances go round."""
+
+    def matrix(self):
+        return self.weight[0][AT % T]
+
+
+class Strict(Layer):
+    """A Toeplitz matrix without the row's own token."""
+
+    def matrix(self):
+        return torch.where(AT > 0, self.weight[0][AT.clamp(min=1) - 1], torch.zeros(T, T, dtype=self.weight.dtype))
+
+
+class Norm(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size))
+
+    def forward(self, x):
+        return x * self.weight
 
 
 class Taps(Layer):
@@ -253,7 +400,9 @@ class Scaled(Layer):
 
 
 OTHERS = {
-    "a Toeplitz matrix": (lambda: Toeplitz(), "computes something else"),
+    "a circulant": (lambda: Circulant(), "computes something else"),
+    "no diagonal": (lambda: Strict(), "computes something else"),
+    "a norm as long as there are tokens": (lambda: Norm(T), "computes something else"),
     "taps over features": (lambda: Taps(3), "computes something else"),
     "two taps": (lambda: Taps(2), "computes something else"),
     "a nonlinearity": (lambda: Curved(), "computes something else"),
@@ -287,6 +436,7 @@ def test_convert_obeys_tokens_select_and_hooks():
     assert list(report.converted) == ["layers.0"] and "hooks" in report.skipped["layers.2"]
     assert "not checked" not in str(report)
     assert "another size" in tt.convert(Model(ColumnWithout()), tokens=7).skipped["layers.0"]
+    assert not tt.convert(nn.Sequential(Norm(T)), tokens=T + 1).skipped  # no word about norms of other lengths
     assert not recognise.resembles(nn.Embedding(4, T)) and not recognise.resembles(nn.Linear(T, T))
 
 

@@ -320,6 +320,63 @@ INSTANTIATE_TEST_SUITE_P(Reference, Variant, testing::ValuesIn(variants()), [](c
   return name;
 });
 
+// A long Toeplitz gradient, which transforms make, against sums of its products.
+TEST(Reference, LongCorrelationsAreSumsOfProducts) {
+  const Case c("grad_weight,dtype=bf16,B=3,H=2,T=3001,D=11,w=toeplitz,wdtype=f32");
+  const Reference reference(c.problem, c.list, c.inputs);
+  for (const int64_t h : {0, 1})
+    for (const int64_t distance : {0, 1, 1500, 2999, 3000}) {
+      const double want = define(c, Role::kW, h, distance, 0);
+      EXPECT_NEAR(reference.expected(Role::kW)[static_cast<size_t>(h * c.problem.T + distance)], want,
+                  1e-11 * (1 + std::fabs(want)));
+    }
+}
+
+// One diagonal of a long Toeplitz matrix is its neighbour: a product in thousands of each output is another.
+TEST(Check, SeesOneDiagonalOfAToeplitzMatrixOffByOne) {
+  for (const char* text : {"forward,dtype=bf16,B=1,T=16384,D=2,w=toeplitz",
+                           "grad_input,dtype=f16,B=1,T=16384,D=2,w=toeplitz,wdtype=f32",
+                           "grad_weight,dtype=bf16,B=1,T=16384,D=2,w=toeplitz,wdtype=f32"}) {
+    const Case c(text);
+    const Problem& p = c.problem;
+    const Tensor& out = c.list.output();
+    ReferenceOptions options;
+    options.full = true;
+    const Reference all(p, c.list, c.inputs, options);
+    options.full = false;
+    options.sample = true;
+    const Reference sampled(p, c.list, c.inputs, options);
+    const auto columns = static_cast<int64_t>(all.columns().size());
+    const auto outputs_with = [&](int64_t distance) {  // none below 0
+      HostBuffers buffers = c.inputs;
+      for (int64_t row = 0; row < p.T; ++row)
+        for (int64_t column = 0; column < columns; ++column) {
+          const auto value = [&](int64_t of) {
+            return all.expected(out.role)[static_cast<size_t>(of * columns + column)];
+          };
+          double sum = value(row);
+          const int64_t other = transposes(p.op) ? row + distance : row - distance;
+          if (makes_weights(p.op)) {
+            if (row == distance) sum = value(row + 1);
+          } else if (distance >= 0 && other >= 0 && other < p.T) {
+            sum += (c.weight(0, distance + 1, 0, 0) - c.weight(0, distance, 0, 0)) *
+                   c.activation(transposes(p.op) ? Role::kY : Role::kX, 0, 0, other, column);
+          }
+          if (!makes_weights(p.op) || column == 0)
+            store_element(out.dtype, c.data(buffers, out.role), output_index(p, out, row, column),
+                          static_cast<float>(sum));
+        }
+      return buffers;
+    };
+    EXPECT_TRUE(all.check(outputs_with(-1)).ok) << text;
+    EXPECT_TRUE(sampled.check(outputs_with(-1)).ok) << text;
+    for (const int64_t distance : {0, 1, 63, 64, 127, 1000, 8191, 12000}) {
+      EXPECT_FALSE(all.check(outputs_with(distance)).ok) << text << ' ' << distance;
+      EXPECT_FALSE(sampled.check(outputs_with(distance)).ok) << text << ' ' << distance << ", sampled";
+    }
+  }
+}
+
 TEST(Check, SeesOneWrongElementAnywhere) {
   for (const char* text : {"forward,dtype=bf16,B=2,H=2,T=40,D=24", "grad_input,dtype=f16,B=2,H=1,T=33,D=17",
                            "grad_weight,dtype=bf16,wdtype=f32,B=2,H=1,T=40,D=24,K=2",

@@ -163,9 +163,6 @@ TEST(Families, FormsOfWAreRefusedByName) {
   EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=8x1,stages=6,splitk=3,vec=8x8x1,cluster=4,blocks=1"), "");
   EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=8x1,stages=6,splitk=3,vec=8x8x8,cluster=4,blocks=1"),
             "vec_c=8: w=toeplitz is written by elements; try vec_c=1");
-  EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=8x1,stages=2,splitk=1,vec=8x8x1,cluster=1,blocks=1"),
-            "stages=2: wgmma_sm90 takes 3 to 12; try stages=3");
-  EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=8x1,stages=2,splitk=2,vec=8x8x1,cluster=1,blocks=1"), "");
   EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x1,cluster=1,blocks=1"),
             "warps_m=4: a warpgroup multiplies 64 rows; try warps_m=8");
   EXPECT_EQ(wgmma(kGradient, "tile=128x128x64,warps=8x1,stages=6,splitk=2,vec=8x8x1,cluster=2,blocks=1"),

@@ -10,7 +10,9 @@
 #include "check/reference.h"
 #include "generator/names.h"
 #include "generator/random_problem.h"
+#include "numerics/formula.h"
 #include "numerics/numbers.h"
+#include "numerics/tolerance.h"
 
 namespace trigen {
 namespace {
@@ -137,6 +139,40 @@ TEST(NumericsExpected, SlopesAreTheActivationsDifferences) {
 }
 
 // Rows that tiles end in, the ends of both axes, and every stretch of rows: what a kernel may leave out.
+// Of 16384 tokens, a kernel that forgets the state at the borders of its chunks is wrong at some of the 64 outputs.
+TEST(NumericsExpected, TheSampleFeelsTheBordersOfChunks) {
+  for (const char* text :
+       {"scan,dtype=bf16,B=2,T=16384,D=40,wdtype=f32", "scan_grad_input,dtype=f16,B=2,T=16384,D=40"}) {
+    const Problem p = llvm::cantFail(parse_problem(text));
+    const TensorList list = tensors_of(p);
+    const PeriodicInputs inputs(p, list);
+    const Role in = p.op == Op::kScan ? Role::kX : Role::kY, out = list.output().role;
+    const Tolerance tolerance = tolerance_of(p, p.dtype, sum_terms(p), 64);
+    for (const int64_t chunk : {64, 128, 256, 512, 1024}) {
+      int wrong = 0;
+      for (const OutputPlace& o : sample_places(p, list, 64)) {
+        const auto value = [&](bool forgets, Role role, const OutputPlace& at) -> double {
+          if (forgets && role == in && at.row / chunk != o.row / chunk) return 0;
+          const Tensor& t = *list.find(role);
+          return inputs.value(role, t.axes == Axes::kActivations
+                                        ? activation_index(p, t, at.b, at.h, at.row, at.column)
+                                        : output_index(p, t, at.h * p.T + at.row, at.column));
+        };
+        const auto made = [&](bool forgets) {
+          return evaluate(p, o,
+                          [&](Role role, const OutputPlace& at) { return value(forgets, role, at); })[out];
+        };
+        const double right = made(false);
+        EXPECT_DOUBLE_EQ(right, expected_output(p, list, inputs, o)[out]);
+        wrong += std::fabs(made(true) - right) > 1.01 * tolerance.output_roundoff * std::fabs(right) + 0.01
+                     ? 1
+                     : 0;
+      }
+      EXPECT_GE(wrong, 2) << text << " in chunks of " << chunk;
+    }
+  }
+}
+
 TEST(NumericsExpected, TheSampleReachesEverywhere) {
   const Problem p = llvm::cantFail(parse_problem("forward,dtype=bf16,B=2,H=3,T=4096,D=64"));
   bool ends[2] = {}, heads[3] = {}, batches[2] = {};

@@ -10,7 +10,6 @@
 #include <tuple>
 #include <vector>
 
-#include "templates/persistent/diagonal_stream.h"
 #include "templates/persistent/grad_weight.h"
 #include "templates/wgmma_sm90.h"
 #include "templates/wgmma_tf32_sm90.h"
@@ -235,13 +234,13 @@ TEST(TileScheduler, SectionsHaveWorkForTheMachine) {
 // Adds up what all blocks do: for each tile of 128 x 128 (256 x 256 for pairs and squares of blocks), its k
 // blocks.
 void check_shares(int T, int diag, bool lower, int depth, int split, int blocks, int tile_n, int copies = 1,
-                  bool every_row = false, int edge = 128, bool interleaves = false) {
+                  bool every_row = false, int edge = 128, bool interleaves = false, int taps = 1) {
   SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth
                                   << " split " << split << " blocks " << blocks << " tile_n " << tile_n
                                   << " edge " << edge << " copies " << copies << " every row " << every_row
-                                  << " interleaves " << interleaves);
-  const StreamK stream_k(
-      StreamKArguments{T, diag, lower, depth, split, blocks, tile_n, edge, copies, every_row, interleaves});
+                                  << " interleaves " << interleaves << " taps " << taps);
+  const StreamK stream_k(StreamKArguments{T, diag, lower, depth, split, blocks, tile_n, edge, copies,
+                                          every_row, interleaves, false, taps});
   const int unit = std::max(tile_n / edge, 1);
   int wide = 0, narrow = 0;
   for (int row = 0; row < stream_k.rows; ++row) {
@@ -252,6 +251,14 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
   }
   EXPECT_EQ(stream_k.wide, wide * copies);
   EXPECT_EQ(stream_k.narrow, narrow * copies);
+  for (const bool is_narrow : {false, true})
+    for (int tile = 0, last = 0; tile < (is_narrow ? stream_k.narrow : stream_k.wide); ++tile) {
+      int place = -1;
+      const int copy = stream_k.copy_of(is_narrow, tile, place);
+      ASSERT_EQ(stream_k.index_of(is_narrow, place, copy), tile);
+      if (stream_k.wide > blocks) EXPECT_GE(copy / taps, last) << "heads one after the other";
+      last = copy / taps;
+    }
   std::map<std::tuple<int, int, int>, std::vector<int>> done;  // copy, row, column
   std::map<long long, long long> slots;                        // begin -> end in the workspace
   for (int b = 0; b < blocks; ++b) {
@@ -325,60 +332,11 @@ TEST(StreamK, EveryKBlockOfEveryTileOnce) {
       }
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i) {
-    const int edge = 128 << random() % 2, tile_n = 128 << random() % 2;
+    const int edge = 128 << random() % 2, tile_n = 128 << random() % 2, taps = 1 + random() % 3;
     check_shares(1 + random() % 3000, static_cast<int>(random() % 1500) - 700, random() % 2,
-                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140, tile_n, 1 + random() % 5,
-                 random() % 2, edge, random() % 2);
+                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140, tile_n, taps * (1 + random() % 5),
+                 random() % 2, edge, random() % 2, taps);
   }
-}
-
-// Every step of every pair once, in runs whose products are as many in every block; the reduction finds all of them.
-TEST(DiagonalStream, EveryStepOnceInEqualShares) {
-  for (const int T : {1, 100, 129, 384, 512, 1000, 1024, 4096})
-    for (const int depth : {1, 5, 64})
-      for (const int copies : {1, 3})
-        for (const int grid : {1, 2, 7, 132}) {
-          SCOPED_TRACE(testing::Message()
-                       << "T " << T << " depth " << depth << " copies " << copies << " grid " << grid);
-          const DiagonalStream stream(T, depth, copies, grid);
-          std::map<std::pair<int, int>, std::vector<int>> done;  // copy, pair
-          std::set<long long> numbers;
-          long long most = 0;
-          for (int b = 0; b < stream.blocks; ++b) {
-            DiagonalWalk walk(stream, b);
-            long long products = 0;
-            for (DiagonalRun run; walk.next(run);) {
-              const int rows = stream.pair_rows(run.pair);
-              auto& times = done[{run.copy, run.pair}];
-              times.resize(rows * depth);
-              ASSERT_LE(run.end, rows * depth);
-              for (long long step = run.begin; step < run.end; ++step) {
-                ++times[step];
-                products += step % rows == 0 ? 1 : 2;
-              }
-              EXPECT_TRUE(numbers.insert(run.number).second) << "two runs in one place";
-              EXPECT_LT(run.number, stream.numbers());
-              EXPECT_EQ(run.number, b + run.copy * stream.pairs() + run.pair);
-              EXPECT_GE(b, stream.first_owner(run.copy, run.pair));
-              EXPECT_LE(b, stream.last_owner(run.copy, run.pair));
-            }
-            EXPECT_GT(products, 0);
-            most = std::max(most, products);
-          }
-          EXPECT_LE(most, (stream.length() + stream.blocks - 1) / stream.blocks + 1);
-          size_t owners = 0;
-          long long products = 0;
-          for (int copy = 0; copy < copies; ++copy)
-            for (int pair = 0; pair < stream.pairs(); ++pair) {
-              const std::vector<int>& times = done[{copy, pair}];
-              ASSERT_EQ(times.size(), static_cast<size_t>(stream.pair_rows(pair)) * depth);
-              for (const int count : times) EXPECT_EQ(count, 1);
-              owners += stream.last_owner(copy, pair) - stream.first_owner(copy, pair) + 1;
-              products += (2 * stream.pair_rows(pair) - 1) * depth;
-            }
-          EXPECT_EQ(owners, numbers.size()) << "the reduction reads what no block left";
-          EXPECT_EQ(products, stream.length());
-        }
 }
 
 // A band: exactly the tiles that it meets, each k block of each once, whole tiles and parts in places of their own where diagonals

@@ -7,9 +7,9 @@ from typing import Optional, Union
 import jax
 import jax.numpy as jnp
 
-from .. import errors
+from .. import errors, weights
 from ..library import MATHS
-from ..options import Activation, Fill, Layout, Math, Padding
+from ..options import Activation, Fill, Form, Layout, Math, Padding
 from .derivatives import mix
 from .primitive import Spec, vary, varying
 
@@ -32,17 +32,12 @@ def _check_dtype(name: str, array) -> None:
         )
 
 
-def _check(x, weight, bias, extras, layout: str) -> None:
-    """Refuses shapes and dtypes that no kernel takes: found, allowed."""
+def _check(x, weight, bias, extras, layout: str, form: str):
+    """(H, T, K, width) of the weight. Refuses shapes and dtypes that no kernel takes: found, allowed."""
     if x.ndim != 3:
         axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
         raise ValueError(f"x has shape {list(x.shape)}; allowed: rank 3, {axes} (layout={layout}); jax.vmap adds axes")
-    if (
-        weight.ndim not in (2, 3, 4)
-        or weight.shape[-2 if weight.ndim == 2 else -3] != weight.shape[-1 if weight.ndim == 2 else -2]
-    ):
-        raise ValueError(f"weight has shape {list(weight.shape)}; allowed: [T, T], [T, T, K] or [heads, T, T, K]")
-    tokens, heads = weight.shape[-2 if weight.ndim == 2 else -3], weight.shape[0] if weight.ndim == 4 else 1
+    heads, tokens, taps, width = weights.check_size(weight.shape, form)
     n, features = (x.shape[1], x.shape[2]) if layout == "btd" else (x.shape[2], x.shape[1])
     if not 1 <= n <= tokens:
         raise ValueError(
@@ -61,12 +56,13 @@ def _check(x, weight, bias, extras, layout: str) -> None:
             f"weight has dtype {weight.dtype.name} while x has {name}; allowed beside it: {name}{' or float32' if name in _SHORT else ''}"
         )
     if bias is not None:
-        shape = (heads, tokens) if weight.ndim == 4 else (tokens,)
-        if bias.shape != shape or bias.dtype != weight.dtype:
+        if not weights.takes_bias(weight.shape, form, bias.shape) or bias.dtype != weight.dtype:
             raise ValueError(
-                f"bias has shape {list(bias.shape)} and dtype {bias.dtype.name}; allowed: {list(shape)} of weight's dtype {weight.dtype.name}"
+                f"bias has shape {list(bias.shape)} and dtype {bias.dtype.name}; allowed: "
+                f"{weights.bias_size(weight.shape, form)} of weight's dtype {weight.dtype.name}"
             )
     _check_extras(x, extras)
+    return heads, tokens, taps, width
 
 
 def _check_extras(x, extras) -> None:
@@ -109,18 +105,21 @@ def triangular_conv1d(
     diagonal: int = 0,
     activation: Optional[Activation] = None,
     math: Math = "default",
+    form: Form = "dense",
 ) -> jax.Array:
     """y[b,h,t,d] = act(bias[h,t] + sum over s in the triangle, j of W[h,t,s,j] x[b,h,s,d+j-pad]) * gate + residual
 
     x          [B, n, H*D] (layout "btd") or [B, H*D, n] ("bdt"), n <= T: a prefix uses W[:, :n, :n]
     weight     [T, T], [T, T, K] or [H, T, T, K]. What lies outside the triangle is never read; its gradient is exactly zero
-    bias       [T], or [H, T] beside a weight of rank 4
+    bias       [T], or [H, T] beside a weight with heads
     gate, residual   like x
     padding    "same" ((K-1)//2 features on the left), "causal" (K-1) or that number
     fill       "lower": s <= t + diagonal; "upper": s >= t + diagonal
     activation None, "gelu" (exact) or "silu"
     math       float32 only: "simt" (full precision), "f16x3" (the same on Hopper's tensor cores), "tf32", or "default":
                as jax_default_matmul_precision says
+    form       what weight holds: "dense"; "toeplitz", [T] or [H, T], for W[h,t,s] = weight[h,t-s]; "band", [T, N] or [H, T, N], for
+               W[h,t,s] = weight[h,t,s-t+N-1] where t - s < N, else 0. Lower triangle, one tap. No kernel makes anything of T x T
 
     dtypes: float16, bfloat16, float32; weight and bias have x's dtype, or float32 beside 16-bit x. float64 runs in lax operations. Gradients of
     any order in reverse mode; jax.vmap, jax.jit and jax.shard_map. Under jit with sharded arrays and no shard_map XLA gathers the
@@ -130,15 +129,21 @@ def triangular_conv1d(
         ("fill", fill, ("lower", "upper")),
         ("activation", activation or "none", ("none", "gelu", "silu")),
         ("math", math, tuple(MATHS)),
+        ("form", form, tuple(weights.SHAPES)),
     ):
         _one_of(name, value, allowed)
+    weights.check_triangle(form, fill, diagonal)
     x, weight = jnp.asarray(x), jnp.asarray(weight)
     bias, gate, residual = (None if one is None else jnp.asarray(one) for one in (bias, gate, residual))
-    _check(x, weight, bias, (("gate", gate), ("residual", residual)), layout)
-    heads, taps = weight.shape[0] if weight.ndim == 4 else 1, 1 if weight.ndim == 2 else weight.shape[-1]
+    heads, tokens, taps, width = _check(x, weight, bias, (("gate", gate), ("residual", residual)), layout, form)
     pad = resolve_padding(padding, taps)
-    tokens, n = weight.shape[-2 if weight.ndim == 2 else -3], x.shape[1 if layout == "btd" else 2]
-    weight = weight.reshape(heads, tokens, tokens, taps)[:, :n, :n]
+    n = x.shape[1 if layout == "btd" else 2]
+    if form == "dense":
+        weight = weight.reshape(heads, tokens, tokens, taps)[:, :n, :n]
+    elif form == "toeplitz":
+        weight = weight.reshape(heads, tokens)[:, :n]
+    else:  # of a band wider than x has tokens a row's last ones
+        weight = weight.reshape(heads, tokens, width)[:, :n, max(0, width - n) :]
     if bias is not None:
         bias = bias.reshape(heads, tokens)[:, :n]
     spec = Spec(
@@ -155,6 +160,8 @@ def triangular_conv1d(
         bias is not None,
         gate is not None,
         residual is not None,
+        form=form,
+        width=min(width, n),
     )
     return mix(spec, *_same_axes([x, weight, bias, gate, residual]))
 

@@ -1,7 +1,8 @@
 """The products in lax operations: every platform without kernels, float64, and the definition that kernels are tested against.
 
-Activations [B, n, H*D] (btd) or [B, H*D, n] (bdt), weight [H, n, n, K], bias [H, n]. As the kernels do: the weight is masked by index (its
-other triangle may hold anything, NaN included) and rounded to x's dtype; 16-bit data is summed in float32 and rounded once."""
+Activations [B, n, H*D] (btd) or [B, H*D, n] (bdt), weight [H, n, n, K], or of form "toeplitz" [H, n], of "band" [H, n, width]; bias [H, n]. As the
+kernels do: the weight is masked by index (its other triangle may hold anything, NaN included) and rounded to x's dtype; 16-bit data is summed in
+float32 and rounded once."""
 
 from __future__ import annotations
 
@@ -40,6 +41,30 @@ def heads_last(y, layout: str, dtype):
     return y.transpose(0, 1, 3, 2).reshape(batch, heads * features, n).astype(dtype)
 
 
+def _in_full(weight, form: str):
+    """[H, n, n, K]."""
+    if form == "dense":
+        return weight
+    n = weight.shape[1]
+    distance = jnp.arange(n)[:, None] - jnp.arange(n)
+    if form == "toeplitz":
+        return weight[:, distance.clip(0)][..., None]
+    width = weight.shape[2]
+    full = jnp.take_along_axis(weight, (width - 1 - distance).clip(0, width - 1)[None], 2)
+    return jnp.where(distance < width, full, 0)[..., None]
+
+
+def _of_form(dw, form: str, width: int):
+    """The gradient of the numbers that stand for W, [H, n] or [H, n, width], of dW [H, n, n, 1]."""
+    if form == "dense":
+        return dw
+    n = dw.shape[1]
+    distance = jnp.arange(n) if form == "toeplitz" else jnp.arange(width)[::-1]
+    s = jnp.arange(n)[:, None] - distance
+    rows = jnp.where(s >= 0, jnp.take_along_axis(dw[..., 0], s.clip(0)[None], 2), 0)
+    return rows.sum(1) if form == "toeplitz" else rows
+
+
 def _masked(weight, dtype, fill: str, diag: int):
     weight = weight.astype(dtype).astype(compute_dtype(dtype))
     return jnp.where(triangle(weight.shape[1], fill, diag)[None, :, :, None], weight, 0)
@@ -53,8 +78,9 @@ def _sum(parts):
     return sum(parts[1:], parts[0])
 
 
-def forward(x, weight, bias, gate, residual, *, pad, layout, fill, diag, activation):
+def forward(x, weight, bias, gate, residual, *, pad, layout, fill, diag, activation, form="dense"):
     """(y, the value before the activation)."""
+    weight = _in_full(weight, form)
     heads, _, _, taps = weight.shape
     masked, seen = _masked(weight, x.dtype, fill, diag), heads_first(x, heads, layout)
     features = seen.shape[-1]
@@ -81,7 +107,8 @@ def finish(q, bias, gate, residual, layout: str, activation: str, dtype):
     return heads_last(y, layout, dtype), heads_last(q, layout, dtype)
 
 
-def grad_input(grad, weight, *, pad, layout, fill, diag):
+def grad_input(grad, weight, *, pad, layout, fill, diag, form="dense"):
+    weight = _in_full(weight, form)
     heads, _, _, taps = weight.shape
     masked, seen = _masked(weight, grad.dtype, fill, diag), heads_first(grad, heads, layout)
     features = seen.shape[-1]
@@ -97,7 +124,7 @@ def grad_input(grad, weight, *, pad, layout, fill, diag):
     return heads_last(dx, layout, grad.dtype)
 
 
-def grad_weight(grad, x, *, heads, taps, weight_dtype, pad, layout, fill, diag):
+def grad_weight(grad, x, *, heads, taps, weight_dtype, pad, layout, fill, diag, form="dense", width=0):
     """(dW, zero outside the triangle; grad_bias)."""
     grad, seen = heads_first(grad, heads, layout), heads_first(x, heads, layout)
     features = seen.shape[-1]
@@ -105,8 +132,8 @@ def grad_weight(grad, x, *, heads, taps, weight_dtype, pad, layout, fill, diag):
     dw = jnp.stack(
         [jnp.einsum("bhtd,bhsd->hts", grad, seen[..., j : j + features], precision="highest") for j in range(taps)], -1
     )
-    dw = jnp.where(triangle(dw.shape[1], fill, diag)[None, :, :, None], dw, 0).astype(weight_dtype)
-    return dw, grad.sum((0, 3)).astype(weight_dtype)
+    dw = jnp.where(triangle(dw.shape[1], fill, diag)[None, :, :, None], dw, 0)
+    return _of_form(dw, form, width).astype(weight_dtype), grad.sum((0, 3)).astype(weight_dtype)
 
 
 def gram(a, b, c, *, alpha, beta, gamma, fill, dtype):

@@ -40,6 +40,8 @@ class Spec(NamedTuple):
     gate: bool = False
     residual: bool = False
     pre: bool = False
+    form: str = "dense"
+    width: int = 0  # of a band
 
     @property
     def is_scan(self) -> bool:
@@ -48,6 +50,12 @@ class Spec(NamedTuple):
     @property
     def makes_weight(self) -> bool:
         return self.op.endswith("grad_weight")
+
+    def weight_size(self, n: int) -> Tuple[int, ...]:
+        """Of one head, for n tokens."""
+        if self.is_scan:
+            return 4, n
+        return {"dense": (n, n, self.taps), "toeplitz": (n,), "band": (n, self.width)}[self.form]
 
     @property
     def operands(self) -> Tuple[str, ...]:
@@ -76,7 +84,7 @@ def problem_of(spec: Spec, x, has_tf32: bool = True) -> str:
         "pre" if spec.pre else "",
         "gate" if spec.gate else "",
         "residual" if spec.residual else "",
-        "zero_outside" if spec.op == "grad_weight" else "",
+        "zero_outside" if spec.op == "grad_weight" and spec.form != "toeplitz" else "",
     )
     return problem_text.text(
         spec.op,
@@ -93,16 +101,22 @@ def problem_of(spec: Spec, x, has_tf32: bool = True) -> str:
         wdtype=NAME[spec.weight_dtype],
         math=math,
         epilogue=epilogue,
+        form=spec.form,
+        width=spec.width,
     )
 
 
 def plain_results(*operands, spec: Spec):
     """The results in lax operations."""
-    of, common = (recurrence, {}) if spec.is_scan else (plain, dict(pad=spec.pad, fill=spec.fill, diag=spec.diag))
+    of, common = (
+        (recurrence, {})
+        if spec.is_scan
+        else (plain, dict(pad=spec.pad, fill=spec.fill, diag=spec.diag, form=spec.form))
+    )
     common["layout"] = spec.layout
     if spec.makes_weight:
         if not spec.is_scan:
-            common.update(heads=spec.heads, taps=spec.taps, weight_dtype=spec.weight_dtype)
+            common.update(heads=spec.heads, taps=spec.taps, width=spec.width, weight_dtype=spec.weight_dtype)
         return list(of.grad_weight(*operands, **common))[: 1 + spec.bias]
     if spec.op.endswith("grad_input"):
         return [of.grad_input(*operands, **common)]
@@ -130,7 +144,7 @@ def _shapes(first, *others, spec: Spec):
     n = first.shape[1 if spec.layout == "btd" else 2]
     kinds = {
         "activation": (first.shape, first.dtype),
-        "weight": ((spec.heads, *((4, n) if spec.is_scan else (n, n, spec.taps))), jnp.dtype(spec.weight_dtype)),
+        "weight": ((spec.heads, *spec.weight_size(n)), jnp.dtype(spec.weight_dtype)),
         "bias": ((spec.heads, n), jnp.dtype(spec.weight_dtype)),
     }
     return [ShapedArray(*kinds[kind]) for kind in spec.results]

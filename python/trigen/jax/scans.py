@@ -5,13 +5,14 @@ clipping and powers have their gradients."""
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import errors
+from ..decays import check_decay
 from ..options import Activation, Layout
 from . import recurrence
 from .derivatives import mix
@@ -19,6 +20,8 @@ from .functional import _check_dtype, _check_extras, _one_of, _same_axes
 from .primitive import Spec
 
 Vector = Optional[jax.typing.ArrayLike]
+
+Given = Sequence[Vector]  # source, target, decay, diagonal, bias
 
 _NAMES = ("source", "target", "decay", "diagonal")
 
@@ -35,6 +38,8 @@ def scan(
     residual: Optional[jax.typing.ArrayLike] = None,
     layout: Layout = "btd",
     activation: Optional[Activation] = None,
+    decay_range: Optional[Tuple[float, float]] = None,
+    decay_constant: float = 1.0,
 ) -> jax.Array:
     """y[b,h,t,d] = act(bias[h,t] + sum over s <= t of W[h,t,s] x[b,h,s,d]) * gate + residual, for a W that is vectors:
 
@@ -43,6 +48,8 @@ def scan(
     x          [B, n, H*D] (layout "btd") or [B, H*D, n] ("bdt"), n <= T: a prefix uses the vectors' first n elements
     source, target, decay, diagonal   [T], [H, T], or what broadcasts to that: a number, [H, 1]; decay also [H], beside others that have H
                rows. Left out, the first three are ones and diagonal is source * target. decay[0] does not count
+    decay_range, decay_constant   the decay is clip(decay, *decay_range) ** (1 / decay_constant), in the recurrence's dtype; a decay at a
+               bound has the derivative of one inside, as torch.clip's
     bias       [T] or [H, T]
     gate, residual   like x
     activation None, "gelu" (exact) or "silu"
@@ -55,7 +62,8 @@ def scan(
     synchronise."""
     _one_of("activation", activation or "none", ("none", "gelu", "silu"))
     x = jnp.asarray(x)
-    w, bias = _operands(x, layout, source, target, decay, diagonal, bias)
+    given = source, target, decay, diagonal, bias
+    w, bias = _operands(x, layout, given, decay_range, decay_constant)
     gate, residual = (None if one is None else jnp.asarray(one) for one in (gate, residual))
     _check_extras(x, (("gate", gate), ("residual", residual)))
     spec = Spec(
@@ -84,12 +92,21 @@ def _wide(x):
     return jnp.float64 if x.dtype == jnp.float64 else jnp.float32
 
 
-def _rows(x, vectors: Dict[str, Vector]) -> Tuple[Dict[str, jax.Array], int, int]:
+def _decay(raw, clip: Optional[Tuple[float, float]], constant: float):
+    """clip(raw) ** (1 / constant). jnp.clip's derivative is a half at the bounds, where decays begin."""
+    if clip is not None:
+        lowest, highest = clip
+        raw = jnp.where((raw >= lowest) & (raw <= highest), raw, jax.lax.stop_gradient(jnp.clip(raw, lowest, highest)))
+    return raw if constant == 1 else raw ** (1 / constant)
+
+
+def _rows(x, given: Given, decay_range, decay_constant) -> Tuple[Dict[str, jax.Array], int, int]:
     """(each vector that is there as [H or 1, T or 1] of the dtype of recurrences, H, T). T is 1 where none has more."""
     shaped: Dict[str, jax.Array] = {}
     heads = tokens = 1
     of_heads: Optional[jax.Array] = None  # a decay of one axis, which the others' shapes name
-    for name, value in vectors.items():
+    clip = check_decay(decay_range, decay_constant)
+    for name, value in zip((*_NAMES, "bias"), given):
         if value is None:
             continue
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -100,6 +117,8 @@ def _rows(x, vectors: Dict[str, Vector]) -> Tuple[Dict[str, jax.Array], int, int
                 f"{name} is {value.dtype.name} {list(value.shape)}; allowed: a number, or a floating array [T], [heads, T] or [heads, 1]"
             )
         value = value.astype(_wide(x))
+        if name == "decay":
+            value = _decay(value, clip, decay_constant)
         if name == "decay" and value.ndim == 1 and value.shape[0] > 1:
             of_heads = value
             continue
@@ -144,14 +163,14 @@ def _check_features(x, features: int, heads: int) -> None:
         )
 
 
-def _operands(x, layout, source, target, decay, diagonal, bias) -> Tuple[jax.Array, Optional[jax.Array]]:
+def _operands(x, layout, given: Given, decay_range, decay_constant) -> Tuple[jax.Array, Optional[jax.Array]]:
     """w and bias, as long as x."""
     _one_of("layout", layout, ("btd", "bdt"))
     if x.ndim != 3:
         axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
         raise ValueError(f"x has shape {list(x.shape)}; allowed: rank 3, {axes} (layout={layout}); jax.vmap adds axes")
     _check_dtype("x", x)
-    shaped, heads, tokens = _rows(x, dict(zip((*_NAMES, "bias"), (source, target, decay, diagonal, bias))))
+    shaped, heads, tokens = _rows(x, given, decay_range, decay_constant)
     n, features = (x.shape[1], x.shape[2]) if layout == "btd" else (x.shape[2], x.shape[1])
     if n < 1 or n > tokens > 1:
         raise ValueError(
@@ -177,15 +196,17 @@ def scan_state(
     bias: Optional[jax.typing.ArrayLike] = None,
     *,
     layout: Layout = "btd",
+    decay_range: Optional[Tuple[float, float]] = None,
+    decay_constant: float = 1.0,
 ) -> jax.Array:
     """The state that scan's tokens x leave, [B, H*D] of float32 (float64 beside float64), for scan_step: S[n-1] of
 
     S[t] = decay[t] S[t-1] + source[t] x[t],   S[-1] = 0
 
-    x and the vectors as scan's. target, diagonal and bias do not enter; they may be given, so that one set of arguments serves all three
-    functions. Operations of jax.numpy, with all of its transforms."""
+    x, the vectors, decay_range and decay_constant as scan's. target, diagonal and bias do not enter; they may be given, so that one set of
+    arguments serves all three functions. Operations of jax.numpy, with all of its transforms."""
     x = jnp.asarray(x)
-    w, _ = _operands(x, layout, source, target, decay, diagonal, bias)
+    w, _ = _operands(x, layout, (source, target, decay, diagonal, bias), decay_range, decay_constant)
     return recurrence.last_state(x, w, layout=layout).reshape(x.shape[0], -1)
 
 
@@ -198,6 +219,9 @@ def scan_step(
     decay: Vector = None,
     diagonal: Vector = None,
     bias: Optional[jax.typing.ArrayLike] = None,
+    *,
+    decay_range: Optional[Tuple[float, float]] = None,
+    decay_constant: float = 1.0,
 ) -> Tuple[jax.Array, jax.Array]:
     """(y, the state after it): scan's output for token t, given the state after token t-1. Work and memory of one token, whatever t.
 
@@ -206,7 +230,7 @@ def scan_step(
     x       [B, H*D], token t of each sequence
     t       0 <= t < T, a number or a traced scalar, as lax.scan and lax.fori_loop have it, whose range is not checked
     state   [B, H*D] of float32 (float64 beside float64), scan_state's or the last step's; zeros before the first token
-    vectors as scan's
+    vectors, decay_range, decay_constant as scan's
 
     y has x's dtype, rounded once. Operations of jax.numpy, with all of its transforms."""
     x, state = jnp.asarray(x), jnp.asarray(state)
@@ -216,7 +240,7 @@ def scan_step(
     wide = jnp.dtype(_wide(x))
     if (state.shape, state.dtype) != (x.shape, wide):
         raise ValueError(f"state is {state.dtype.name} {list(state.shape)}; allowed: {wide.name} {list(x.shape)}")
-    shaped, heads, tokens = _rows(x, dict(zip((*_NAMES, "bias"), (source, target, decay, diagonal, bias))))
+    shaped, heads, tokens = _rows(x, (source, target, decay, diagonal, bias), decay_range, decay_constant)
     index = _token(t, tokens)
     shaped = {
         name: jax.lax.dynamic_slice_in_dim(value, index, 1, 1) if value.shape[1] > 1 else value

@@ -5,7 +5,8 @@ Shapes (n <= T tokens are given; T is what the weight was made for):
 
     x, y, gate, residual, pre   [B, n, H*D] (btd)  or  [B, H*D, n] (bdt)
     weight                      [T, T] (H = K = 1), [T, T, K] (H = 1; nn.Conv1d's), or [H, T, T, K]
-    bias                        [T], or [H, T] beside a weight of rank 4
+                                of form "toeplitz" [T] or [H, T], of form "band" [T, width] or [H, T, width]
+    bias                        [T], or [H, T] beside a weight with heads
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple, Optional, Sequence
 
 import torch
 
-from .. import errors, library
+from .. import errors, library, weights
 
 LAYOUTS = ("btd", "bdt")
 FILLS = ("lower", "upper")
@@ -37,6 +38,7 @@ class Options(NamedTuple):
     diag: int = 0
     activation: str = "none"
     math: str = "default"
+    form: str = "dense"
 
 
 _prefix_is_meant = contextvars.ContextVar("prefix_is_meant", default=False)
@@ -49,21 +51,33 @@ class Sizes(NamedTuple):
     D: int  # features of one head
     K: int  # taps
     T: int  # tokens of the weight
+    form: str = "dense"
+    width: int = 0  # of a band
+
+    @property
+    def weight_rows(self):
+        """Rows and their elements that one head's weight has in memory: generator/ops.h."""
+        return (1, self.T) if self.form == "toeplitz" else (self.T, self.width or self.T * self.K)
 
 
 def _shape(tensor) -> str:
     return str(list(tensor.shape))
 
 
-def check_options(pad: int, layout: str, fill: str, activation: str, math: str, taps: int) -> None:
+def check_options(layout: str, fill: str, diag: int, activation: str, math: str, form: str) -> None:
     for name, value, allowed in (
         ("layout", layout, LAYOUTS),
         ("fill", fill, FILLS),
         ("activation", activation, ACTIVATIONS),
         ("math", math, MATHS),
+        ("form", form, tuple(weights.SHAPES)),
     ):
         if value not in allowed:
             raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
+    weights.check_triangle(form, fill, diag)
+
+
+def check_pad(pad: int, taps: int) -> None:
     if not 0 <= pad < taps:
         raise ValueError(f"pad={pad} is outside the taps; allowed: 0 to K-1 = {taps - 1} (K is weight's last size)")
 
@@ -81,22 +95,10 @@ def check_dtypes(name: str, dtype: torch.dtype, weight_dtype: torch.dtype) -> No
         )
 
 
-def check_weight_size(size: Sequence[int], name: str = "weight"):
-    """(H, T, K) of a weight's shape."""
-    rank = len(size)
-    if rank not in (2, 3, 4):
-        raise ValueError(f"{name} has shape {list(size)}; allowed: [T, T], [T, T, K] or [heads, T, T, K]")
-    heads = size[0] if rank == 4 else 1
-    rows, columns = (size[1], size[2]) if rank == 4 else (size[0], size[1])
-    taps = 1 if rank == 2 else size[-1]
-    if rows != columns:
-        raise ValueError(
-            f"{name} has shape {list(size)}: {rows} output tokens and {columns} input tokens; allowed: a square [T, T], "
-            f"[T, T, K] or [heads, T, T, K]"
-        )
-    if rows < 1 or heads < 1 or taps < 1:
-        raise ValueError(f"{name} has shape {list(size)}; every size must be at least 1")
-    return heads, rows, taps
+def within(weight, x, layout: str):
+    """The part of a band that x's tokens meet: a row's last elements."""
+    n = x.shape[1 if layout == "btd" else 2] if isinstance(x, torch.Tensor) and x.dim() == 3 else 0
+    return weight[..., -n:] if weight.dim() > 1 and 0 < n < weight.shape[-1] <= weight.shape[-2] else weight
 
 
 @contextlib.contextmanager
@@ -117,8 +119,8 @@ def check_tensor(x, name: str) -> None:
         )
 
 
-def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x") -> Sizes:
-    heads, tokens, taps = check_weight_size(weight_size)
+def check_activations(x, weight_size: Sequence[int], layout: str, form: str, name: str = "x") -> Sizes:
+    heads, tokens, taps, width = weights.check_size(weight_size, form)
     if x.dim() != 3:
         axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
         raise ValueError(f"{name} has shape {_shape(x)}; allowed: rank 3, {axes} (layout={layout})")
@@ -146,7 +148,20 @@ def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x
             raise ValueError(
                 f"{name} has shape {_shape(x)} and weight {list(weight_size)}: {what} = {value}; allowed: at most {MAX_COORDINATE}"
             )
-    return Sizes(batch, heads, n, features // heads, taps, tokens)
+    if isinstance(n, int) and isinstance(width, int) and width > n:
+        raise ValueError(
+            f"weight has shape {list(weight_size)}: a band of {width} tokens while {name} has {n}; allowed: at most {n}, weight[..., -{n}:]"
+        )
+    return Sizes(batch, heads, n, features // heads, taps, tokens, form, width)
+
+
+def heads_of_batch(x: Optional[torch.Tensor], heads: int) -> Optional[torch.Tensor]:
+    """[B, heads * D, n] of [B * heads, D, n], as torch.bmm takes heads."""
+    if x is None:
+        return None
+    if x.dim() != 3 or x.shape[0] % heads != 0:
+        raise ValueError(f"x has shape {_shape(x)}; allowed: [batch * {heads}, features, tokens]")
+    return x.reshape(x.shape[0] // heads, heads * x.shape[1], x.shape[2])
 
 
 def check_like(name: str, tensor: Optional[torch.Tensor], x: torch.Tensor, reference: str = "x") -> None:
@@ -168,50 +183,45 @@ def check_device(name: str, tensor, x, reference: str = "x") -> None:
         )
 
 
-def check_bias(bias: Optional[torch.Tensor], weight_size: Sequence[int], weight_dtype: torch.dtype, x) -> None:
+def check_bias(
+    bias: Optional[torch.Tensor], weight_size: Sequence[int], form: str, weight_dtype: torch.dtype, x
+) -> None:
     if bias is None:
         return
-    allowed = list(weight_size[:2]) if len(weight_size) == 4 else [weight_size[0]]
-    if list(bias.shape) != allowed:
+    allowed = weights.bias_size(weight_size, form)
+    if not weights.takes_bias(weight_size, form, bias.shape):
         raise ValueError(f"bias has shape {_shape(bias)} while weight has {list(weight_size)}; allowed: {allowed}")
     if bias.dtype != weight_dtype:
         raise TypeError(f"bias has dtype {bias.dtype}; allowed: weight's dtype {weight_dtype}")
     check_device("bias", bias, x)
 
 
-def check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math) -> Sizes:
-    if layout not in LAYOUTS:
-        check_options(0, layout, fill, activation, math, 1)
-    sizes = check_activations(x, weight.shape, layout)
-    check_options(pad, layout, fill, activation, math, sizes.K)
+def check_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, form) -> Sizes:
+    check_options(layout, fill, diag, activation, math, form)
+    sizes = check_activations(x, weight.shape, layout, form)
+    check_pad(pad, sizes.K)
     check_dtypes("x", x.dtype, weight.dtype)
     check_device("weight", weight, x)
-    check_bias(bias, weight.shape, weight.dtype, x)
+    check_bias(bias, weight.shape, form, weight.dtype, x)
     check_like("gate", gate, x)
     check_like("residual", residual, x)
     return sizes
 
 
-def check_grad_input(grad, weight, residual, pad, layout, fill, math) -> Sizes:
-    if layout not in LAYOUTS:
-        check_options(0, layout, fill, "none", math, 1)
-    sizes = check_activations(grad, weight.shape, layout, "grad")
-    check_options(pad, layout, fill, "none", math, sizes.K)
+def check_grad_input(grad, weight, residual, pad, layout, fill, diag, math, form) -> Sizes:
+    check_options(layout, fill, diag, "none", math, form)
+    sizes = check_activations(grad, weight.shape, layout, form, "grad")
+    check_pad(pad, sizes.K)
     check_dtypes("grad", grad.dtype, weight.dtype)
     check_device("weight", weight, grad, "grad")
     check_like("residual", residual, grad, "grad")
     return sizes
 
 
-def check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math) -> Sizes:
-    if layout not in LAYOUTS:
-        check_options(0, layout, fill, "none", math, 1)
-    sizes = check_activations(x, weight_size, layout)
-    check_options(pad, layout, fill, "none", math, sizes.K)
+def check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, diag, math, form) -> Sizes:
+    check_options(layout, fill, diag, "none", math, form)
+    sizes = check_activations(x, weight_size, layout, form)
+    check_pad(pad, sizes.K)
     check_dtypes("x", x.dtype, weight_dtype)
     check_like("grad", grad, x)
     return sizes
-
-
-def bias_size(weight_size: Sequence[int]):
-    return list(weight_size[:2]) if len(weight_size) == 4 else [weight_size[0]]

@@ -1,6 +1,7 @@
 """Replaces the masked token mixers of an existing model: nn.Conv1d(T, T, K) and nn.Linear(T, T) become TriangularConv1d and
 TriangularLinear with the same parameters (the same tensors, so an optimiser that holds them goes on working). Modules of any class that repeat
-vectors along the rows or columns of a weight become StructuredMixer, by what they compute.
+vectors along the rows or columns of a weight become StructuredMixer, and those of a Toeplitz matrix or a band TriangularConv1d, by what they
+compute.
 
     report = trigen.torch.convert(model, example_inputs=(tokens,))
     print(report)
@@ -67,7 +68,7 @@ class Report(NamedTuple):
                 f"note: the model still masks the weight of {_some(self.masked)} in forward, which costs time and changes nothing: drop that "
                 f"line, or name the flag that switches it, unmask="
             )
-        if not self.checked and not all(isinstance(module, StructuredMixer) for module in self.converted.values()):
+        if not self.checked and not all(map(_was_asked, self.converted.values())):
             lines.append(
                 "note: not checked: only a run with example_inputs shows whether these layers are called, and masked as trigen takes them"
             )
@@ -95,6 +96,11 @@ class ConversionError(ValueError):
     """The converted model computes something else; the model was put back as it was."""
 
 
+def _was_asked(new: nn.Module) -> bool:
+    """Whether what is replaced was asked what it computes."""
+    return isinstance(new, StructuredMixer) or getattr(new, "form", "dense") != "dense"
+
+
 def _is_vectors(module: nn.Module) -> bool:
     """A candidate whose weight is not T x T numbers: what it computes decides."""
     return not isinstance(module, (nn.Conv1d, nn.Linear))
@@ -103,7 +109,7 @@ def _is_vectors(module: nn.Module) -> bool:
 def _refusal(module: nn.Module, tokens: Optional[int]) -> Optional[str]:
     """Why a candidate is not a token mixer that trigen computes, or None: by what can be read from it."""
     if _is_vectors(module):
-        fits = tokens is None or module.weight.shape[1] == tokens
+        fits = tokens is None or tokens in module.weight.shape
         return None if fits else f"another size than tokens={tokens}"
     if isinstance(module, nn.Linear):
         rows, columns = module.out_features, module.in_features
@@ -144,18 +150,23 @@ def _computes_its_own(module: nn.Module) -> bool:
     return any(getattr(own, name, None) is not getattr(base, name, None) for name in ("forward", "_conv_forward"))
 
 
-def _replacement(module: nn.Module, fill: str, diagonal: int, math: str) -> Union[nn.Module, str]:
+def _replacement(
+    module: nn.Module, tokens: Optional[int], fill: str, diagonal: int, math: str
+) -> Union[nn.Module, str]:
     """A module that shares the parameters' memory, or why there is none."""
     if _is_vectors(module):
-        return recognise(module)
+        new = recognise(module, tokens)
+        if isinstance(new, TriangularConv1d):
+            new.math = math
+        return new
     options = dict(
         bias=module.bias is not None, fill=fill, diagonal=diagonal, math=math, device="meta", dtype=module.weight.dtype
     )
     if isinstance(module, nn.Linear):
         new = TriangularLinear(module.in_features, **options)
     else:
-        tokens, taps, heads = module.in_channels // module.groups, module.kernel_size[0], module.groups
-        new = TriangularConv1d(tokens, kernel_size=taps, heads=heads, **options)
+        taps, heads = module.kernel_size[0], module.groups
+        new = TriangularConv1d(module.in_channels // heads, kernel_size=taps, heads=heads, **options)
     for name in ("weight", "bias"):
         old = getattr(module, name)
         if old is not None:
@@ -166,13 +177,18 @@ def _replacement(module: nn.Module, fill: str, diagonal: int, math: str) -> Unio
     return new
 
 
-def _candidates(model: nn.Module, select: Optional[Callable]) -> List[Tuple[nn.Module, str, str, nn.Module]]:
-    """(owner, attribute, full name, module), each module once for every place it stands in."""
+def _candidates(
+    model: nn.Module, tokens: Optional[int], select: Optional[Callable]
+) -> List[Tuple[nn.Module, str, str, nn.Module]]:
+    """(owner, attribute, full name, module), each module once for every place it stands in. A weight of one axis is one where tokens names its
+    length: norms have such, too."""
     found = []
     for owner_name, owner in model.named_modules():
         for attribute, module in owner.named_children():
             name = f"{owner_name}.{attribute}" if owner_name else attribute
             if not isinstance(module, (nn.Conv1d, nn.Linear)) and not resembles(module):
+                continue
+            if module.weight.dim() == 1 and tuple(module.weight.shape) != (tokens,):
                 continue
             if select is None or select(name, module):
                 found.append((owner, attribute, name, module))
@@ -337,12 +353,13 @@ def convert(
     keep_dense      "faster" leaves a layer as it is where that is no slower on this GPU: forward and backward of both are timed on what
                     example_inputs (on the GPU, at the sizes that will be used) bring to it. Tune first: an untuned mixer is timed as such
 
-    A module of vectors [k, T] (parameters weight, and where it has them bias, decay_value, diag_weight) is asked what it computes: a copy in double
-    precision, with other parameters, on random x [batch, features, T]. Where a StructuredMixer computes the same, it takes its place
-    (docs/structured-weights.md); fill, diagonal and math do not concern it.
+    A module of vectors [k, T] or [T] or of a band [T, N] or [H, T, N] (parameters weight, and where it has them bias, decay_value, diag_weight) is
+    asked what it computes: a copy in double precision, with other parameters, on random x [batch, features, T] and [batch, T, features]. Where a
+    StructuredMixer computes the same, or a TriangularConv1d of form "toeplitz" or "band", that takes its place (docs/structured-weights.md); fill
+    and diagonal do not concern it.
 
-    Parameters stay the same objects (grouped convolutions excepted, whose weight gets another shape over the same memory, and a decay_value
-    of which one element is used: make the optimiser afterwards); parametrised or hooked modules are left alone and reported, and, where
+    Parameters stay the same objects (grouped convolutions and a Toeplitz vector [T] excepted, whose weight gets another shape over the same memory,
+    and a decay_value of which one element is used: make the optimiser afterwards); parametrised or hooked modules are left alone and reported, and, where
     `tokens` alone chooses, subclasses with a forward of their own.
     """
     if tokens is None and select is None and example_inputs is None:
@@ -362,7 +379,7 @@ def convert(
     if tolerance is None:
         short = any(parameter.dtype in SHORT_DTYPES for parameter in model.parameters())
         tolerance = 3e-2 if short or torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu") else 1e-3
-    found, before, met = _candidates(model, select), [], {}
+    found, before, met = _candidates(model, tokens, select), [], {}
     if example_inputs is not None:
         with _calls((module for *_, module in found if keep_dense == "faster"), keep=True) as met:
             before = _outputs(model, example_inputs)
@@ -387,7 +404,7 @@ def convert(
                 f"or select"
             )
         if reason is None and id(module) not in made:
-            new = _replacement(module, fill, diagonal, math)
+            new = _replacement(module, tokens, fill, diagonal, math)
             if isinstance(new, str):
                 reason = new
             elif keep_dense == "faster":

@@ -10,7 +10,7 @@ from typing import Dict
 
 import torch
 
-from .. import recording
+from .. import recording, weights
 from . import arguments, launch, plain, problems
 from .arguments import Options
 from .launch import Launch
@@ -34,7 +34,7 @@ def _copied(tensors, positions):
 
 
 def forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer, weight_pointer) -> Launch:
-    """The launch of this combination, made when it is new. options: (pad, layout, fill, diag, activation, math); math is resolved
+    """The launch of this combination, made when it is new. options: (pad, layout, fill, diag, activation, math, form); math is resolved
     already."""
     low = x_pointer
     rest = None
@@ -59,17 +59,16 @@ def forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer
     )
     found = _launches.get(key)
     if found is None:
-        pad, layout, fill, _, activation, math = options
-        sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
+        sizes = arguments.check_forward(x, weight, bias, gate, residual, *options)
         found = _launches[key] = launch.make(
-            problems.forward(sizes, x, weight, bias, gate, residual, *options, want_pre),
+            problems.forward(sizes, x, weight, bias, gate, residual, *options[:6], want_pre),
             sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0,
         )
     return found
 
 
 def run_forward(x, weight, bias, gate, residual, options, want_pre):
-    """(y, pre or None). options: (pad, layout, fill, diag, activation, math)."""
+    """(y, pre or None). options: (pad, layout, fill, diag, activation, math, form)."""
     if want_pre and options[4] == "none" and gate is None:  # the sum itself; nothing that a kernel stores twice
         pre = run_forward(x, weight, bias, None, None, options, False)[0]
         if residual is not None:
@@ -77,7 +76,7 @@ def run_forward(x, weight, bias, gate, residual, options, want_pre):
         return (pre.clone() if residual is None else pre + residual), pre
     dtype = x.dtype
     if dtype is _FLOAT32:
-        options = (*options[:5], resolve_math(options[5], dtype, x.get_device()))
+        options = (*options[:5], resolve_math(options[5], dtype, x.get_device()), options[6])
     x_pointer, weight_pointer = x.data_ptr(), weight.data_ptr()
     found = forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer, weight_pointer)
     if found.copies:
@@ -111,7 +110,7 @@ def forward_pre(x, weight, bias=None, gate=None, residual=None, *options, **name
 # ---- gradients -----------------------------------------------------------------------------------------------------------
 
 
-def grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math) -> Launch:
+def grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math, form) -> Launch:
     """The launch of this combination, made when it is new. math is resolved already."""
     low = grad.data_ptr() | (0 if residual is None else residual.data_ptr())
     key = (
@@ -124,25 +123,27 @@ def grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math) -> 
         fill,
         diag,
         math,
+        form,
         low & 15,
         weight.data_ptr() & 15,
     )
     found = _launches.get(key)
     if found is None:
-        sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
+        sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, diag, math, form)
         found = _launches[key] = launch.make(
             problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math)
         )
     return found
 
 
-def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
+def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default", form="dense"):
     math = resolve_math(math, grad.dtype, grad.get_device())
-    found = grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math)
+    options = pad, layout, fill, diag, math, form
+    found = grad_input_launch(grad, weight, residual, *options)
     if found.copies:
-        return grad_input(*_copied((grad, weight, residual), found.copies), pad, layout, fill, diag, math)
+        return grad_input(*_copied((grad, weight, residual), found.copies), *options)
     if not found.handle:
-        return plain.grad_input(grad, weight, residual, pad, layout, fill, diag, math)
+        return plain.grad_input(grad, weight, residual, *options)
     if recording.active is not None:
         launch.record(found)
     dx = launch.empty_like(grad) if found.like_x else launch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
@@ -156,7 +157,7 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
     return dx
 
 
-def grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math) -> Launch:
+def grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math, form) -> Launch:
     """The launch of this combination, made when it is new. math is resolved already, weight_size a tuple."""
     low = (grad.data_ptr() | x.data_ptr()) & 15
     key = (
@@ -171,11 +172,12 @@ def grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fi
         fill,
         diag,
         math,
+        form,
         low,
     )
     found = _launches.get(key)
     if found is None:
-        sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
+        sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, diag, math, form)
         found = _launches[key] = launch.make(
             problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math),
             sizes.n if sizes.n < sizes.T else 0,
@@ -184,22 +186,31 @@ def grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fi
 
 
 def grad_weight(
-    grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"
+    grad,
+    x,
+    weight_size,
+    weight_dtype,
+    bias=False,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    math="default",
+    form="dense",
 ):
     math = resolve_math(math, x.dtype, x.get_device())
     weight_size = tuple(weight_size)
-    found = grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
+    options = pad, layout, fill, diag, math, form
+    found = grad_weight_launch(grad, x, weight_size, weight_dtype, bias, *options)
     if found.copies:
-        return grad_weight(
-            *_copied((grad, x), found.copies), weight_size, weight_dtype, bias, pad, layout, fill, diag, math
-        )
+        return grad_weight(*_copied((grad, x), found.copies), weight_size, weight_dtype, bias, *options)
     if not found.handle:
-        return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
+        return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, *options)
     if recording.active is not None:
         launch.record(found)
     device, prefix = x.device, found.bias_tokens
     dw = (launch.zeros if prefix else launch.empty)(weight_size, dtype=weight_dtype, device=device)
-    size = arguments.bias_size(weight_size) if bias else (0,)
+    size = weights.bias_size(weight_size, form) if bias else (0,)
     db = launch.empty(size, dtype=weight_dtype, device=device)
     db_kernel = launch.empty((*size[:-1], prefix), dtype=weight_dtype, device=device) if bias and prefix else db
     found.run(x.data_ptr(), grad.data_ptr(), dw.data_ptr(), db_kernel.data_ptr() if bias else 0)
@@ -234,7 +245,7 @@ def gradients(grad, x, weight, bias, options):
     forward's, for its shape, or None. options as run_forward's. Prefixes, plain torch and recording go through the two functions
     above."""
     if x.dtype is _FLOAT32:
-        options = (*options[:5], resolve_math(options[5], _FLOAT32, x.get_device()))
+        options = (*options[:5], resolve_math(options[5], _FLOAT32, x.get_device()), options[6])
     grad_pointer, x_pointer, weight_pointer = grad.data_ptr(), x.data_ptr(), weight.data_ptr()
     key = (
         grad.shape,
@@ -259,9 +270,9 @@ def gradients(grad, x, weight, bias, options):
     if both is None:
         both = _both[key] = pair_of(grad, x, weight, bias is not None, options)
     if not both or recording.active is not None or (bias is not None and not bias.is_contiguous()):
-        pad, layout, fill, diag, _, math = options
-        dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
-        dw, db = grad_weight(grad, x, weight.shape, weight.dtype, bias is not None, pad, layout, fill, diag, math)
+        options = (*options[:4], *options[5:])
+        dx = grad_input(grad, weight, None, *options)
+        dw, db = grad_weight(grad, x, weight.shape, weight.dtype, bias is not None, *options)
         return dx, dw, None if bias is None else db
     if type(both) is tuple:
         copied = [launch.contiguous(tensor) if copy else tensor for tensor, copy in zip((grad, x, weight), both)]
@@ -271,9 +282,9 @@ def gradients(grad, x, weight, bias, options):
 
 def pair_of(grad, x, weight, needs_bias, options):
     """A Pair; whether each of the three tensors has to be copied first; or () where the two operators go their own ways."""
-    pad, layout, fill, diag, _, math = options
-    first = grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
-    second = grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, needs_bias, pad, layout, fill, diag, math)
+    options = (*options[:4], *options[5:])
+    first = grad_input_launch(grad, weight, None, *options)
+    second = grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, needs_bias, *options)
     if first.copies or second.copies:
         return 0 in first.copies or 0 in second.copies, 1 in second.copies, 1 in first.copies
     # Kernels, outputs like their tensors, no prefix:

@@ -72,7 +72,7 @@ def rows(
     activation: str,
 ) -> Optional[torch.Tensor]:
     """y[B, end-begin, H*D] = rows [begin, end) of act(W x + bias) * gate + residual over inputs[B, T, H*D], of which the tokens up to
-    end are there. weight [T, T, K] or [H, T, T, K]; gate and residual like y. None where plain torch has to do it."""
+    end are there. weight [T, T, K] or [H, T, T, K], of form "dense"; gate and residual like y. None where plain torch has to do it."""
     parts = []
     for first, count, *extras in _parts(gate, residual, end - begin):
         parts.append(_run(inputs, weight, bias, *extras, heads, taps, begin + first, count, pad, diagonal, activation))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from . import cuda, known, launch
+from . import arguments, cuda, known, launch
 from .modules import TriangularConv1d
 from .precision import resolve_math
 
@@ -35,8 +35,18 @@ class FrozenMixer:
     def _bind(self, example) -> None:
         module = self._module
         weight, bias = module.weight, module.bias
+        if module.form == "band":
+            weight = arguments.within(weight, example, module.layout)
         math = resolve_math(module.math, example.dtype, example.get_device())
-        options = module.pad, module.layout, module.fill, module.diagonal, module.activation or "none", math
+        options = (
+            module.pad,
+            module.layout,
+            module.fill,
+            module.diagonal,
+            module.activation or "none",
+            math,
+            module.form,
+        )
         found = cuda.forward_launch(
             example, weight, bias, None, None, options, False, example.data_ptr(), weight.data_ptr()
         )

@@ -14,8 +14,8 @@ from typing import Optional, Sequence, Tuple, Union
 import torch
 from torch.autograd import forward_ad
 
-from .. import recording
-from ..options import Activation, Fill, Layout, Math, Padding
+from .. import recording, weights
+from ..options import Activation, Fill, Form, Layout, Math, Padding
 from . import arguments, known, ops, precision, transforms
 
 _grad_enabled = torch.is_grad_enabled
@@ -52,18 +52,21 @@ def triangular_conv1d(
     diagonal: int = 0,
     activation: Optional[Activation] = None,
     math: Math = "default",
+    form: Form = "dense",
 ) -> torch.Tensor:
     """y[b,h,t,d] = act(bias[h,t] + sum over s in the triangle, j of W[h,t,s,j] x[b,h,s,d+j-pad]) * gate + residual
 
     x          [B, n, H*D] (layout "btd") or [B, H*D, n] ("bdt"), n <= T: a prefix uses W[:, :n, :n]
     weight     [T, T], [T, T, K] (nn.Conv1d(T, T, K).weight as it is) or [H, T, T, K]. What lies outside the triangle is never
                read; its gradient is exactly zero
-    bias       [T], or [H, T] beside a weight of rank 4
+    bias       [T], or [H, T] beside a weight with heads
     gate, residual   like x
     fill       "lower": s <= t + diagonal; "upper": s >= t + diagonal
     activation None, "gelu" (exact) or "silu"
     math       float32 only: "simt" (full precision), "f16x3" (the same on Hopper's tensor cores), "tf32", or "default":
                as PyTorch's switches for matrix products say
+    form       what weight holds: "dense"; "toeplitz", [T] or [H, T], for W[h,t,s] = weight[h,t-s]; "band", [T, N] or [H, T, N], for
+               W[h,t,s] = weight[h,t,s-t+N-1] where t - s < N, else 0. Lower triangle, one tap. No kernel makes anything of T x T
 
     dtypes: float16, bfloat16, float32 (x, gate, residual, y); weight and bias have x's dtype, or float32 beside 16-bit x. float64
     runs in plain torch. Returns y, contiguous, like x. Inputs need not be contiguous (docs/pytorch-reference.md says which are copied).
@@ -72,9 +75,11 @@ def triangular_conv1d(
     synchronise.
     """
     key = None
+    if form == "band":
+        weight = arguments.within(weight, x, layout)
     if gate is None and residual is None and not _compiling():
         try:
-            key = (x.shape, padding, layout, fill, diagonal, activation, math, bias is None)
+            key = (x.shape, padding, layout, fill, diagonal, activation, math, form, bias is None)
             calls = _calls.get(key, ())
         except (TypeError, AttributeError):  # no tensor, or an option that is no option: refused by name below
             key, calls = None, ()
@@ -96,8 +101,8 @@ def triangular_conv1d(
                     return _apply_known(x, weight, bias, x_pointer, weight_pointer, call)
                 return call.forward(x, bias, x_pointer, weight_pointer)
     arguments.check_tensor(x, "x")
-    pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
-    options = (pad, layout, fill, diagonal, activation or "none", math)
+    pad = padding if type(padding) is int else resolve_padding(padding, weights.taps_of(weight.shape, form))
+    options = (pad, layout, fill, diagonal, activation or "none", math, form)
     if _compiling() or not _direct(x, weight):
         return _dispatched(x, weight, bias, gate, residual, options)
     given, autocast = x, None
@@ -117,6 +122,7 @@ def triangular_conv1d(
                     diagonal=diagonal,
                     activation=activation,
                     math=math,
+                    form=form,
                 )
     y = _eager(x, weight, bias, gate, residual, options)
     if key is not None and x.is_cuda and recording.active is None:
@@ -164,16 +170,18 @@ def forward(
     diag: int = 0,
     activation: Activation = "none",
     math: Math = "default",
+    form: Form = "dense",
 ) -> torch.Tensor:
     """y = act(W x + bias) * gate + residual, contiguous, like x.
 
     x, gate, residual   [B, n, H*D] (layout "btd") or [B, H*D, n] ("bdt"), n <= T
-    weight, bias        [T, T], [T, T, K] or [H, T, T, K]; [T], or [H, T] beside rank 4
+    weight, bias        [T, T], [T, T, K] or [H, T, T, K]; [T], or [H, T] beside a weight with heads
     pad                 features of zero padding on the left, 0 to K-1 ((K-1)//2 is nn.Conv1d's "same")
     fill, diag          the triangle: lower is s <= t + diag, upper is s >= t + diag
+    form                what weight holds, as triangular_conv1d says; a band is no wider than n
 
     Differentiable in all five tensors; the value before an activation is computed again for that (forward_pre keeps it)."""
-    y: torch.Tensor = ops._forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math)
+    y: torch.Tensor = ops._forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, form)
     return y
 
 
@@ -189,9 +197,10 @@ def forward_pre(
     diag: int = 0,
     activation: Activation = "none",
     math: Math = "default",
+    form: Form = "dense",
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """(y, pre): as forward, and pre = W x + bias, the value before the activation, which its derivative then reads."""
-    y, pre = ops._forward_pre(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math)
+    y, pre = ops._forward_pre(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, form)
     return y, pre
 
 
@@ -204,9 +213,10 @@ def grad_input(
     fill: Fill = "lower",
     diag: int = 0,
     math: Math = "default",
+    form: Form = "dense",
 ) -> torch.Tensor:
-    """dx = W^T grad + residual, for grad = dL/dy; both like x. pad, layout, fill and diag as given to forward."""
-    dx: torch.Tensor = ops._grad_input(grad, weight, residual, pad, layout, fill, diag, math)
+    """dx = W^T grad + residual, for grad = dL/dy; both like x. pad, layout, fill, diag and form as given to forward."""
+    dx: torch.Tensor = ops._grad_input(grad, weight, residual, pad, layout, fill, diag, math, form)
     return dx
 
 
@@ -221,8 +231,9 @@ def grad_weight(
     fill: Fill = "lower",
     diag: int = 0,
     math: Math = "default",
+    form: Form = "dense",
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """(dW, dbias) for grad = dL/dy: dW of weight_size and weight_dtype, exactly zero outside the triangle and beyond a prefix; dbias is empty
     unless bias=True asks for it."""
-    dw, db = ops._grad_weight(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
+    dw, db = ops._grad_weight(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math, form)
     return dw, db

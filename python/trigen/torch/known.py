@@ -202,7 +202,7 @@ def learn(key, x, weight, bias, options, autocast) -> None:
     tf32 = None
     if x.dtype is torch.float32 and options[5] == "default":
         tf32 = tf32_is_allowed()
-        options = (*options[:5], resolve_math("default", x.dtype, x.get_device()))
+        options = (*options[:5], resolve_math("default", x.dtype, x.get_device()), options[6])
     before = _calls.get(key, ())
     pointers = x.data_ptr() | weight.data_ptr()
     if len(before) == _VARIANTS or pointers & 15 or (bias is not None and not bias.is_contiguous()):

@@ -13,10 +13,10 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import torch
 from torch import nn
 
-from .. import recording
-from ..options import Activation, Fill, Layout, Math, Padding
+from .. import recording, weights
+from ..options import Activation, Fill, Form, Layout, Math, Padding
 from . import decoding, plain
-from .arguments import FILLS, LAYOUTS, MATHS, Sizes, check_device, check_tensor, prefix_is_meant
+from .arguments import FILLS, LAYOUTS, MATHS, Sizes, check_device, check_tensor, heads_of_batch, prefix_is_meant
 from .functional import resolve_padding, triangular_conv1d
 
 ActivationLike = Union[Activation, nn.GELU, nn.SiLU, nn.Identity, None]
@@ -106,8 +106,12 @@ class TriangularConv1d(nn.Module):
     layout       "btd": x[B, tokens, features], or "bdt": x[B, features, tokens]
     fill, diagonal   the triangle: lower is s <= t + diagonal, upper is s >= t + diagonal
     math         how float32 is multiplied: as triangular_conv1d's
+    form, width  what the weight holds, as triangular_conv1d's form says: "toeplitz", one number for each distance t - s, or "band" of `width`
+                 tokens, the row's own included
+    heads_in_batch   x is [B*H, D, n], head after head, as torch.bmm takes it; of layout "bdt"
 
-    Parameters: weight [T, T, K] and bias [T] as nn.Conv1d has them; with heads > 1 [H, T, T, K] and [H, T]. Loading also takes
+    Parameters: weight [T, T, K] and bias [T] as nn.Conv1d has them; with heads > 1 [H, T, T, K] and [H, T]. Of form "toeplitz" the weight is
+    [H, T] (one head: [1, T]), of "band" [T, width] or [H, T, width]. Loading also takes
     nn.Linear's [T, T], grouped nn.Conv1d's [H*T, T, K] / [H*T], and nn.ModuleList's "0.weight", "1.weight", ...; with
     split_heads=True the state dict is saved in that last form, so that a ModuleList of convolutions and this module are exchangeable
     in checkpoints. Entries outside the triangle are kept as they were loaded, never read, and get a gradient of exactly zero.
@@ -132,7 +136,10 @@ class TriangularConv1d(nn.Module):
         fill: Fill = "lower",
         diagonal: int = 0,
         math: Math = "default",
+        form: Form = "dense",
+        width: Optional[int] = None,
         split_heads: bool = False,
+        heads_in_batch: bool = False,
         device: Device = None,
         dtype: Optional[torch.dtype] = None,
     ) -> None:
@@ -151,15 +158,37 @@ class TriangularConv1d(nn.Module):
             raise ValueError(
                 f"padding={padding!r}; allowed: 'same', 'causal' or 0 to kernel_size-1 = {kernel_size - 1}"
             )
-        for name, value, allowed in (("layout", layout, LAYOUTS), ("fill", fill, FILLS), ("math", math, MATHS)):
+        for name, value, allowed in (
+            ("layout", layout, LAYOUTS),
+            ("fill", fill, FILLS),
+            ("math", math, MATHS),
+            ("form", form, tuple(weights.SHAPES)),
+        ):
             if value not in allowed:
                 raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
         if isinstance(diagonal, bool) or not isinstance(diagonal, int):
             raise ValueError(f"diagonal={diagonal!r}; allowed: an integer")
+        if form != "dense" and (kernel_size, fill, diagonal) != (1, "lower", 0):
+            raise ValueError(
+                f"kernel_size={kernel_size}, fill={fill!r}, diagonal={diagonal} with form={form!r}; allowed: 1, 'lower', 0"
+            )
+        if form == "band" and (isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= tokens):
+            raise ValueError(
+                f"width={width!r} with form='band'; allowed: 1 to tokens={tokens}, the row's own token included"
+            )
+        if form != "band" and width is not None:
+            raise ValueError(
+                f"width={width!r} with form={form!r}; only a band has one; allowed: form='band', or no width"
+            )
+        if heads_in_batch and layout != "bdt":
+            raise ValueError(
+                f"heads_in_batch with layout={layout!r}; allowed: layout='bdt', x [batch * heads, features, tokens]"
+            )
+        self.form, self.width, self.heads_in_batch = form, width, heads_in_batch
         self.layout, self.fill, self.diagonal, self.math = layout, fill, diagonal, math
         self.split_heads = split_heads
         head_shape = (heads,) if heads > 1 else ()
-        self.weight = nn.Parameter(torch.empty(*head_shape, *self._weight_shape(), device=device, dtype=dtype))
+        self.weight = nn.Parameter(torch.empty(self._weight_shape(), device=device, dtype=dtype))
         if bias:
             self.bias = nn.Parameter(torch.empty(*head_shape, tokens, device=device, dtype=dtype))
         else:
@@ -168,11 +197,15 @@ class TriangularConv1d(nn.Module):
         self._register_state_dict_hook(_save_split_heads)
 
     def _weight_shape(self):
-        return (self.tokens, self.tokens, self.kernel_size)
+        if self.form == "toeplitz":
+            return (self.heads, self.tokens)
+        one = (self.tokens, self.width) if self.form == "band" else (self.tokens, self.tokens, self.kernel_size)
+        return (self.heads, *one) if self.heads > 1 else one
 
     def reset_parameters(self) -> None:
-        """nn.Conv1d's initialisation of every head (fan-in T*K, as the masked convolution has it), zero outside the triangle."""
-        bound = 1 / _math.sqrt(self.tokens * self.kernel_size)
+        """nn.Conv1d's initialisation of every head (fan-in T*K, as the masked convolution has it, or a band's width), zero outside the
+        triangle."""
+        bound = 1 / _math.sqrt((self.width or self.tokens) * self.kernel_size)
         with torch.no_grad():
             nn.init.uniform_(self.weight, -bound, bound)
             self.clear_outside()
@@ -186,6 +219,11 @@ class TriangularConv1d(nn.Module):
 
     def _outside(self) -> torch.Tensor:
         """Mask of the weight's elements that are never read, of a shape that broadcasts to the weight's."""
+        if self.form == "toeplitz":
+            return torch.zeros((), dtype=torch.bool, device=self.weight.device)
+        if self.form == "band":  # what a row has before token 0
+            t, at = (torch.arange(size, device=self.weight.device) for size in self.weight.shape[-2:])
+            return t.unsqueeze(1) + at < self.width - 1
         mask = ~plain.triangle(self.tokens, self.fill, self.diagonal, self.weight.device)
         return mask if self.weight.dim() == 2 else mask.unsqueeze(-1)
 
@@ -195,7 +233,11 @@ class TriangularConv1d(nn.Module):
         if isinstance(x, torch.Tensor) and x.dim() == 2:
             batched = [None if tensor is None else tensor.unsqueeze(0) for tensor in (x, gate, residual)]
             return self.forward(*batched).squeeze(0)  # hooks see the caller's tensors, once
-        return triangular_conv1d(
+        if self.heads_in_batch:
+            check_tensor(x, "x")
+            shape = x.shape
+            x, gate, residual = (heads_of_batch(tensor, self.heads) for tensor in (x, gate, residual))
+        y = triangular_conv1d(
             x,
             self.weight,
             self.bias,
@@ -207,7 +249,9 @@ class TriangularConv1d(nn.Module):
             diagonal=self.diagonal,
             activation=self.activation,
             math=self.math,
+            form=self.form,
         )
+        return y.reshape(shape) if self.heads_in_batch else y
 
     # ---- decoding -------------------------------------------------------------------------------------------------------
 
@@ -235,7 +279,8 @@ class TriangularConv1d(nn.Module):
     ) -> torch.Tensor:
         """The outputs of the next n tokens x[B, n, H*D] (n = 1: single-token decoding; n > 1: a prompt, or a chunk), given the
         cache's tokens; x is added to the cache. Equal to the same rows of forward over all tokens. No gradients. On a GPU a kernel
-        reads the cache's tokens once (the op decode); elsewhere, and for what it does not take, plain torch does."""
+        reads the cache's tokens once (the op decode); elsewhere, and for what it does not take (a form other than "dense"), plain torch
+        does."""
         if x.dim() != 3 or x.shape[0] != cache.inputs.shape[0] or x.shape[2] != cache.inputs.shape[2]:
             raise ValueError(
                 f"x has shape {list(x.shape)}; allowed beside this cache: [{cache.inputs.shape[0]}, n, {cache.inputs.shape[2]}]"
@@ -259,14 +304,17 @@ class TriangularConv1d(nn.Module):
                     return self(seen, gate, residual)
             tensors = cache.inputs, self.weight, self.bias, gate, residual
             options = self.pad, self.diagonal, self.activation or "none"
-            if cache.inputs.is_cuda:
+            if self.form == "dense" and cache.inputs.is_cuda:
                 y = decoding.rows(*tensors, self.heads, self.kernel_size, begin, end, *options)
                 if y is not None:
                     return y
-            elif recording.active is not None:
+            elif self.form == "dense" and recording.active is not None:
                 decoding.record(*tensors, self.heads, self.kernel_size, end - begin, *options)
             seen = cache.inputs[:, :end]
-            sizes = Sizes(seen.shape[0], self.heads, end, seen.shape[2] // self.heads, self.kernel_size, self.tokens)
+            features = seen.shape[2] // self.heads
+            sizes = Sizes(
+                seen.shape[0], self.heads, end, features, self.kernel_size, self.tokens, self.form, self.width or 0
+            )
             pad, diagonal, activation = options
             return plain.mixed(seen, *tensors[1:], sizes, pad, self.layout, self.fill, diagonal, activation, begin)[0]
 
@@ -295,7 +343,9 @@ class TriangularConv1d(nn.Module):
         """Whether a tensor of another shape is this parameter: nn.Linear's, grouped nn.Conv1d's, or one with all axes."""
         h, t, k = self.heads, self.tokens, self.kernel_size
         known = {"weight": [(h, t, t, k), (h * t, t, k)], "bias": [(h, t), (h * t,)]}
-        if k == 1:
+        if self.form != "dense":
+            known["weight"] = [(t,)] if self.form == "toeplitz" else [(h, t, self.width)]
+        elif k == 1:
             known["weight"] += [(h, t, t), (h * t, t)]
         return tuple(value.shape) in known[name]
 
@@ -307,6 +357,9 @@ class TriangularConv1d(nn.Module):
             ("fill", "lower"),
             ("diagonal", 0),
             ("math", "default"),
+            ("form", "dense"),
+            ("width", None),
+            ("heads_in_batch", False),
         ):
             if getattr(self, name) != usual:
                 text += f", {name}={getattr(self, name)}"

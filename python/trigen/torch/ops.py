@@ -27,6 +27,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
+from .. import weights
 from . import arguments, cuda, plain
 from .arguments import Options
 
@@ -43,14 +44,14 @@ _grad_enabled = torch.is_grad_enabled
 _OPTIONS = 'int pad=0, str layout="btd", str fill="lower", int diag=0'
 _FORWARD = (
     f"(Tensor x, Tensor weight, Tensor? bias=None, Tensor? gate=None, Tensor? residual=None, {_OPTIONS}, "
-    'str activation="none", str math="default")'
+    'str activation="none", str math="default", str form="dense")'
 )
 SCHEMAS = (
     f"forward{_FORWARD} -> Tensor",
     f"forward_pre{_FORWARD} -> (Tensor, Tensor)",
-    f'grad_input(Tensor grad, Tensor weight, Tensor? residual=None, {_OPTIONS}, str math="default") -> Tensor',
+    f'grad_input(Tensor grad, Tensor weight, Tensor? residual=None, {_OPTIONS}, str math="default", str form="dense") -> Tensor',
     f"grad_weight(Tensor grad, Tensor x, SymInt[] weight_size, ScalarType weight_dtype, bool bias=False, {_OPTIONS}, "
-    'str math="default") -> (Tensor, Tensor)',
+    'str math="default", str form="dense") -> (Tensor, Tensor)',
 )
 # Whether libtrigen_torch.so was loaded before: schemas and CUDA kernels are C++ then (libtorch/).
 _in_cpp = bool(_C._jit_get_schemas_for_operator("trigen::forward"))
@@ -74,8 +75,7 @@ def kernels_of(x):
 
 
 def _fake_forward(x, weight, bias=None, gate=None, residual=None, *options):
-    pad, layout, fill, _, activation, math = Options(*options)
-    arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
+    arguments.check_forward(x, weight, bias, gate, residual, *Options(*options))
     return x.new_empty(x.shape)
 
 
@@ -83,17 +83,29 @@ def _fake_forward_pre(x, *rest):
     return _fake_forward(x, *rest), x.new_empty(x.shape)
 
 
-def _fake_grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
-    arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
+def _fake_grad_input(
+    grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default", form="dense"
+):
+    arguments.check_grad_input(grad, weight, residual, pad, layout, fill, diag, math, form)
     return grad.new_empty(grad.shape)
 
 
 def _fake_grad_weight(
-    grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"
+    grad,
+    x,
+    weight_size,
+    weight_dtype,
+    bias=False,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    math="default",
+    form="dense",
 ):
-    arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
+    arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, diag, math, form)
     dw = x.new_empty(weight_size, dtype=weight_dtype)
-    return dw, dw.new_empty(arguments.bias_size(weight_size) if bias else [0])
+    return dw, dw.new_empty(weights.bias_size(weight_size, form) if bias else [0])
 
 
 # ---- the derivative -----------------------------------------------------------------------------------------------------
@@ -165,7 +177,7 @@ def derivative(ctx, saved, grad, grad_pre=None):
             gate, pre = saved[3], saved[4]
             if pre is None:
                 again = kernels_of(x).run_forward if eager else _operators.run_forward
-                pre = again(x, weight, saved[2], None, None, (*options[:4], "none", options[5]), False)[0]
+                pre = again(x, weight, saved[2], None, None, (*options[:4], "none", *options[5:]), False)[0]
             epilogue = kernels_of(x).grad_epilogue if eager else plain.epilogue_gradients
             dq, dgate = epilogue(grad, pre, gate, options[4])
         if grad_pre is not None:
@@ -185,14 +197,14 @@ def _products(eager, grad, x, weight, bias, options, needs):
     if needs_x and needs_weight and kernels is cuda:
         return cuda.gradients(grad, x, weight, bias if needs_bias else None, options)
     dx = dw = db = None
-    pad, layout, fill, diag, _, math = options
+    options = (*options[:4], *options[5:])
     if needs_x:
-        dx = kernels.grad_input(grad, weight, None, pad, layout, fill, diag, math)
+        dx = kernels.grad_input(grad, weight, None, *options)
     if needs_weight:
-        dw, db = kernels.grad_weight(grad, x, weight.shape, weight.dtype, needs_bias, pad, layout, fill, diag, math)
+        dw, db = kernels.grad_weight(grad, x, weight.shape, weight.dtype, needs_bias, *options)
     elif needs_bias:
-        db = bias_gradient(grad, bias.shape, bias.dtype, layout)
-    return dx, dw, db if needs_bias else None
+        db = bias_gradient(grad, bias.shape, bias.dtype, options[1])
+    return dx, dw, db.reshape(bias.shape) if needs_bias else None
 
 
 _operators = SimpleNamespace(
@@ -252,16 +264,16 @@ def _setup_grad_input(ctx, inputs, output):
 
 def _backward_grad_input(ctx, ddx):
     if ddx is None:
-        return (None,) * 8
+        return (None,) * 9
     grad, weight = ctx.saved_tensors
-    pad, layout, fill, diag, math = ctx.options
+    *placed, math, form = ctx.options
     needs = (*ctx.needs_input_grad, False)  # PyTorch leaves out a trailing residual that is None
     dgrad = dweight = None
     if needs[0]:
-        dgrad = _forward(ddx, weight, None, None, None, pad, layout, fill, diag, "none", math)
+        dgrad = _forward(ddx, weight, None, None, None, *placed, "none", math, form)
     if needs[1]:
-        dweight, _ = _grad_weight(grad, ddx, weight.shape, weight.dtype, False, pad, layout, fill, diag, math)
-    return dgrad, dweight, ddx if needs[2] else None, None, None, None, None, None
+        dweight, _ = _grad_weight(grad, ddx, weight.shape, weight.dtype, False, *ctx.options)
+    return dgrad, dweight, ddx if needs[2] else None, *(None,) * 6
 
 
 def _setup_grad_weight(ctx, inputs, output):
@@ -272,17 +284,17 @@ def _setup_grad_weight(ctx, inputs, output):
 
 def _backward_grad_weight(ctx, ddw, ddb):
     grad, x = ctx.saved_tensors
-    pad, layout, fill, diag, math = ctx.options
+    *placed, math, form = ctx.options
     dgrad = dx = None
     if ctx.needs_input_grad[0]:
         if ddw is not None:
-            dgrad = _forward(x, ddw, None, None, None, pad, layout, fill, diag, "none", math)
+            dgrad = _forward(x, ddw, None, None, None, *placed, "none", math, form)
         if ddb is not None and ddb.numel() > 0:
-            spread = _spread_bias(ddb, x, layout)
+            spread = _spread_bias(ddb, x, placed[1])
             dgrad = spread if dgrad is None else dgrad + spread
     if ctx.needs_input_grad[1] and ddw is not None:
-        dx = _grad_input(grad, ddw, None, pad, layout, fill, diag, math)
-    return dgrad, dx, None, None, None, None, None, None, None, None
+        dx = _grad_input(grad, ddw, None, *ctx.options)
+    return dgrad, dx, *(None,) * 9
 
 
 def _spread_bias(bias, x, layout):
@@ -437,10 +449,12 @@ def triangle_entries(n: int, fill: str, diag: int) -> int:
     return sum(min(n, max(0, n - t - diag)) for t in range(n))
 
 
-def _count(x_shape: Sequence[int], weight_shape: Sequence[int], layout: str, fill: str, diag: int) -> int:
+def _count(x_shape: Sequence[int], weight_shape: Sequence[int], layout: str, fill: str, diag: int, form: str) -> int:
     batch, n, features = x_shape if layout == "btd" else (x_shape[0], x_shape[2], x_shape[1])
-    taps = 1 if len(weight_shape) == 2 else weight_shape[-1]
-    return 2 * batch * features * taps * triangle_entries(n, fill, diag)
+    entries = triangle_entries(n, fill, diag)
+    if form == "band":
+        entries -= triangle_entries(n, fill, -weight_shape[-1])
+    return 2 * batch * features * weights.taps_of(weight_shape, form) * entries
 
 
 @register_flop_formula([_forward.overloadpacket, _forward_pre.overloadpacket])
@@ -454,18 +468,30 @@ def forward_flop(
     layout="btd",
     fill="lower",
     diag=0,
-    *rest,
+    activation="none",
+    math="default",
+    form="dense",
+    *,
     out_shape=None,
-    **keywords,
 ):
-    return _count(x, weight, layout, fill, diag)
+    return _count(x, weight, layout, fill, diag, form)
 
 
 @register_flop_formula(_grad_input.overloadpacket)
 def grad_input_flop(
-    grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, *rest, out_shape=None, **keywords
+    grad,
+    weight,
+    residual=None,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    math="default",
+    form="dense",
+    *,
+    out_shape=None,
 ):
-    return _count(grad, weight, layout, fill, diag)
+    return _count(grad, weight, layout, fill, diag, form)
 
 
 @register_flop_formula(_grad_weight.overloadpacket)
@@ -479,11 +505,12 @@ def grad_weight_flop(
     layout="btd",
     fill="lower",
     diag=0,
-    *rest,
+    math="default",
+    form="dense",
+    *,
     out_shape=None,
-    **keywords,
 ):
-    return _count(x, weight_size, layout, fill, diag)
+    return _count(x, weight_size, layout, fill, diag, form)
 
 
 for _operator in (_forward, _forward_pre, _grad_input, _grad_weight):

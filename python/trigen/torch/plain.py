@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 
 from .. import recording
+from ..weights import bias_size
 from . import arguments, problems
-from .arguments import SHORT_DTYPES, Options, Sizes, bias_size
+from .arguments import SHORT_DTYPES, Options, Sizes
 
 
 def _without_autocast(function):
@@ -61,13 +62,31 @@ def heads_last(y: torch.Tensor, sizes: Sizes, layout: str, dtype: torch.dtype) -
 def masked_weight(
     weight: torch.Tensor, sizes: Sizes, dtype: torch.dtype, fill: str, diag: int, begin: int = 0
 ) -> torch.Tensor:
-    """[K, H, n - begin, n], rows from `begin` on: rounded to x's dtype, zero outside the triangle."""
-    if weight.dim() == 2:
-        weight = weight.unsqueeze(-1)
-    if weight.dim() == 3:
-        weight = weight.unsqueeze(0)
-    weight = weight[:, begin : sizes.n, : sizes.n].to(dtype).to(compute_dtype(dtype)).permute(3, 0, 1, 2)
-    return weight.masked_fill(~triangle(sizes.n, fill, diag, weight.device, begin), 0)
+    """[K, H, n - begin, n], rows from `begin` on: rounded to x's dtype, zero outside the triangle and the band."""
+    heads, n, width = sizes.H, sizes.n, sizes.width
+    inside = triangle(n, fill, diag, weight.device, begin)
+    if sizes.form == "dense":
+        weight = weight.reshape(heads, sizes.T, sizes.T, sizes.K)[:, begin:n, :n]
+    else:
+        distance = torch.arange(begin, n, device=weight.device).unsqueeze(1) - torch.arange(n, device=weight.device)
+        if sizes.form == "toeplitz":
+            weight = weight.reshape(heads, sizes.T)[:, distance.clamp(min=0)].unsqueeze(-1)
+        else:
+            inside &= distance < width
+            at = (width - 1 - distance).clamp(0, width - 1).expand(heads, -1, -1)
+            weight = weight.reshape(heads, sizes.T, width)[:, begin:n].gather(2, at).unsqueeze(-1)
+    weight = weight.to(dtype).to(compute_dtype(dtype)).permute(3, 0, 1, 2)
+    return weight.masked_fill(~inside, 0)
+
+
+def of_form(dw: torch.Tensor, sizes: Sizes) -> torch.Tensor:
+    """The gradient of the numbers that stand for W, [H, n] or [H, n, width], of dW [H, n, n]."""
+    distance = torch.arange(sizes.width or sizes.n, device=dw.device)
+    if sizes.form == "band":
+        distance = distance.flip(0)
+    s = torch.arange(sizes.n, device=dw.device).unsqueeze(1) - distance
+    rows = dw.gather(2, s.clamp(min=0).expand(sizes.H, -1, -1)).masked_fill(s < 0, 0)
+    return rows.sum(1) if sizes.form == "toeplitz" else rows
 
 
 def tap_range(tap: int, pad: int, features: int):
@@ -151,21 +170,23 @@ def _grad_input(grad, weight, residual, sizes: Sizes, pad, layout, fill, diag):
 def _grad_weight(grad, x, weight_size, weight_dtype, bias: bool, sizes: Sizes, pad, layout, fill, diag):
     """(dW of weight_size, zero outside the triangle; grad_bias, empty when not asked for)."""
     grad, x = heads_first(grad, sizes, layout), heads_first(x, sizes, layout)
-    full = (sizes.H, sizes.T, sizes.T, sizes.K)
-    dw = torch.zeros(full, dtype=weight_dtype, device=x.device)
+    dw = torch.zeros(weight_size, dtype=weight_dtype, device=x.device)
+    rows = dw.view(sizes.H, sizes.T, -1)[:, : sizes.n]
     mask = triangle(sizes.n, fill, diag, x.device)
     for tap in range(sizes.K):
         begin, end, shift = tap_range(tap, pad, sizes.D)
         if begin >= end:
             continue
         part = torch.einsum("bhtd,bhsd->hts", grad[..., begin:end], x[..., begin + shift : end + shift])
-        dw[:, : sizes.n, : sizes.n, tap] = part.masked_fill(~mask, 0)
-    dw = dw.reshape(weight_size)
+        if sizes.form == "dense":
+            rows.unflatten(2, (sizes.T, sizes.K))[:, :, : sizes.n, tap] = part.masked_fill(~mask, 0)
+        else:
+            rows.copy_(of_form(part, sizes).view_as(rows))
     if not bias:
         return dw, dw.new_empty(0)
     db = torch.zeros((sizes.H, sizes.T), dtype=weight_dtype, device=x.device)
     db[:, : sizes.n] = grad.sum((0, 3))
-    return dw, db.reshape(bias_size(weight_size))
+    return dw, db.reshape(bias_size(weight_size, sizes.form))
 
 
 # ---- the implementations --------------------------------------------------------------------------------------------------
@@ -173,10 +194,10 @@ def _grad_weight(grad, x, weight_size, weight_dtype, bias: bool, sizes: Sizes, p
 
 def run_forward(x, weight, bias, gate, residual, options, want_pre):
     """(y, pre or None). options: arguments.Options."""
-    pad, layout, fill, diag, activation, math = options
-    sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
+    pad, layout, fill, diag, activation, _, _ = options
+    sizes = arguments.check_forward(x, weight, bias, gate, residual, *options)
     if recording.active is not None:
-        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, *options, want_pre))
+        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, *options[:6], want_pre))
     y, pre = mixed(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
     if not want_pre:
         return y, None
@@ -191,17 +212,27 @@ def forward_pre(x, weight, bias=None, gate=None, residual=None, *options, **name
     return run_forward(x, weight, bias, gate, residual, Options(*options, **named), True)
 
 
-def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
-    sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
+def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default", form="dense"):
+    sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, diag, math, form)
     if recording.active is not None:
         problems.record(problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math))
     return _grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
 
 
 def grad_weight(
-    grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"
+    grad,
+    x,
+    weight_size,
+    weight_dtype,
+    bias=False,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    math="default",
+    form="dense",
 ):
-    sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
+    sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, diag, math, form)
     if recording.active is not None:
         problems.record(problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math))
     return _grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)

@@ -12,7 +12,7 @@ from typing import Dict, NamedTuple, Optional, Tuple
 import torch
 
 from .. import problem as problem_text
-from .. import recording
+from .. import recording, weights
 from . import arguments
 from .precision import resolve_math
 
@@ -71,13 +71,16 @@ def contiguous_strides(sizes: arguments.Sizes, layout: str):
     return inner * outer, sizes.D * (1 if layout == "btd" else inner), inner
 
 
-def weight_strides(weight):
-    """(head, row) strides of W[h,t,s,j] in elements, or None when the weight has to be copied first."""
+def weight_strides(weight, form: str):
+    """(head, row) strides of W[h,t,s,j], or of the rows that stand for it, in elements; None when the weight has to be copied first."""
     strides, shape = list(weight.stride()), list(weight.shape)
-    if weight.dim() == 2:
-        strides, shape = strides + [1], shape + [1]
-    if len(shape) == 3:
+    if not weights.has_heads(shape, form):
         strides, shape = [0] + strides, [1] + shape
+    if form == "toeplitz":  # one row
+        strides.insert(1, 0)
+        shape.insert(1, 1)
+    if len(shape) == 3:
+        strides, shape = strides + [1], shape + [1]
     head, row, column, tap = strides
     if (shape[3] > 1 and tap != 1) or (shape[2] > 1 and column != shape[3]):
         return None
@@ -112,11 +115,12 @@ def problem_of(call: Call) -> Problem:
                 copies.append(position)
             else:
                 pointers |= tensor.data_ptr()
-    wstrides, weight_pointer = (sizes.T * sizes.T * sizes.K, sizes.T * sizes.K), 0
+    rows, elements = sizes.weight_rows
+    wstrides, weight_pointer = (rows * elements, elements), 0
     if call.op.startswith("scan"):  # w [4, H, n], contiguous
         wstrides, weight_pointer = (sizes.n, sizes.H * sizes.n), call.weight.data_ptr()
     elif call.weight is not None:
-        own = weight_strides(call.weight)
+        own = weight_strides(call.weight, sizes.form)
         if own is None:
             copies.append(1)
         else:
@@ -142,6 +146,8 @@ def problem_of(call: Call) -> Problem:
         walign=alignment(ELEMENT[call.weight_dtype], weight_pointer & 15, wstrides),
         epilogue=call.epilogue,
         rows=call.rows,
+        form=sizes.form,
+        width=sizes.width,
     )
     if call.op == "scan_grad_weight":
         strides["residual"] = (0, *wstrides)  # dw
@@ -217,7 +223,7 @@ def grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, mat
         fill,
         diag,
         math,
-        ("bias" if bias else "", "zero_outside" if sizes.n == sizes.T else ""),
+        ("bias" if bias else "", "zero_outside" if sizes.n == sizes.T and sizes.form != "toeplitz" else ""),
     )
 
 

@@ -83,7 +83,7 @@ def scan(
     arguments.check_tensor(x, "x")
     name = activation or "none"
     if layout not in arguments.LAYOUTS:
-        arguments.check_options(0, layout, "lower", name, "default", 1)
+        arguments.check_options(layout, "lower", 0, name, "default", "dense")
     before = tensors = x, *given, gate, residual
     given = vectors.tensors_of(x, given)
     device, autocast = "cuda" if x.is_cuda else "cpu", None
@@ -141,7 +141,7 @@ def scan_state(
     x, the vectors, decay_range and decay_constant as scan's. target, diagonal and bias do not enter; they may be given, so that one set of
     arguments serves all three functions. Plain torch on the current stream; no gradients."""
     arguments.check_tensor(x, "x")
-    arguments.check_options(0, layout, "lower", "none", "default", 1)
+    arguments.check_options(layout, "lower", 0, "none", "default", "dense")
     given = vectors.tensors_of(x, (source, target, decay, diagonal, bias))
     w, _ = vectors.placed(x, given, layout, decay_range, decay_constant).make(given)
     sizes = _check(x, w, None, None, None, layout, "none")
@@ -211,7 +211,7 @@ def _check_features(features: int, heads: int, x) -> None:
 
 
 def _check(x, w, bias, gate, residual, layout: str, activation: str, name: str = "x") -> Sizes:
-    arguments.check_options(0, layout, "lower", activation, "default", 1)
+    arguments.check_options(layout, "lower", 0, activation, "default", "dense")
     if w.dim() != 3 or w.shape[0] != 4 or x.dim() != 3:
         raise ValueError(f"w has shape {list(w.shape)} and {name} {list(x.shape)}; allowed: [4, heads, n], and rank 3")
     heads, n = w.shape[1], w.shape[2]

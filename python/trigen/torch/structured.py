@@ -148,10 +148,7 @@ class StructuredMixer(nn.Module):
         arguments.check_tensor(x, "x")
         if not self.heads_in_batch:
             return self._sum(x)
-        if x.dim() != 3 or x.shape[0] % self.heads != 0:
-            raise ValueError(f"x has shape {list(x.shape)}; allowed: [batch * {self.heads}, features, tokens]")
-        y = self._sum(x.reshape(x.shape[0] // self.heads, self.heads * x.shape[1], x.shape[2]))
-        return y.reshape(x.shape)
+        return self._sum(arguments.heads_of_batch(x, self.heads)).reshape(x.shape)
 
     def _sum(self, x: torch.Tensor) -> torch.Tensor:
         y = None

@@ -28,9 +28,9 @@ def wanted() -> bool:
 class _Spec:
     """The arguments of a call that are no tensors."""
 
-    def __init__(self, weight, pad, layout, fill, diag, math):
+    def __init__(self, weight, *options):
         self.shape, self.dtype = tuple(weight.shape), weight.dtype  # of the weight; under vmap of one example's
-        self.options = pad, layout, fill, diag, math
+        self.options = options  # (pad, layout, fill, diag, math, form)
 
 
 class _Bilinear(torch.autograd.Function):
@@ -71,8 +71,8 @@ class _Bilinear(torch.autograd.Function):
 
 
 def _product(x, weight, spec):
-    pad, layout, fill, diag, math = spec.options
-    return ops._forward(x, weight, None, None, None, pad, layout, fill, diag, "none", math)
+    *placed, math, form = spec.options
+    return ops._forward(x, weight, None, None, None, *placed, "none", math, form)
 
 
 def _grad_input(grad, weight, spec):
@@ -101,13 +101,13 @@ _GradWeight = _Bilinear.of(
 
 
 def forward(x, weight, bias, gate, residual, options):
-    """act(W x + bias) * gate + residual. options: (pad, layout, fill, diag, activation, math). Of 16-bit data the product is rounded before
+    """act(W x + bias) * gate + residual. options: (pad, layout, fill, diag, activation, math, form). Of 16-bit data the product is rounded before
     the epilogue, which runs in float32."""
-    pad, layout, fill, diag, activation, math = options
-    y = _Forward.apply(x, weight, _Spec(weight, pad, layout, fill, diag, math)).to(plain.compute_dtype(x.dtype))
+    spec = _Spec(weight, *options[:4], *options[5:])
+    y = _Forward.apply(x, weight, spec).to(plain.compute_dtype(x.dtype))
     if bias is not None:
-        y = y + ops._spread_bias(bias.to(y.dtype), y, layout)
-    y = plain.activate(y, activation)
+        y = y + ops._spread_bias(bias.to(y.dtype), y, options[1])
+    y = plain.activate(y, options[4])
     if gate is not None:
         y = y * gate
     if residual is not None:

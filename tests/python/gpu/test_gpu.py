@@ -17,15 +17,23 @@ warnings.simplefilter("ignore", trigen.TrigenWarning)
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-def make(B=4, H=1, n=128, D=64, K=1, T=None, layout="btd", dtype=torch.bfloat16, wdtype=None):
+def make(B=4, H=1, n=128, D=64, K=1, T=None, layout="btd", dtype=torch.bfloat16, wdtype=None, form="dense", width=0):
     T = T or n
     shape = (B, n, H * D) if layout == "btd" else (B, H * D, n)
     head = (H,) if H > 1 else ()
     x, gate, residual = (torch.randn(shape, device="cuda").to(dtype) for _ in range(3))
-    weight = (torch.randn(*head, T, T, K, device="cuda") / (n * K) ** 0.5).to(wdtype or dtype)
-    weight[..., torch.ones(T, T, device="cuda").triu(1).bool(), :] = float("nan")
+    own = {"dense": (T, T, K), "toeplitz": (T,), "band": (T, width)}[form]
+    weight = (torch.randn(*head, *own, device="cuda") / ((width or n) * K) ** 0.5).to(wdtype or dtype)
+    if form == "dense":
+        weight[..., torch.ones(T, T, device="cuda").triu(1).bool(), :] = float("nan")
+    elif form == "band":
+        weight[..., before_the_first_token(T, width)] = float("nan")
     bias = torch.randn(*head, T, device="cuda").to(wdtype or dtype)
     return [tensor.requires_grad_() for tensor in (x, weight, bias, gate, residual)]
+
+
+def before_the_first_token(T, width):
+    return torch.arange(T, device="cuda")[:, None] + torch.arange(width, device="cuda") < width - 1
 
 
 def in_double(tensors):
@@ -43,6 +51,16 @@ CASES = [
     dict(n=96, T=160),
     dict(n=96, T=160, H=2),
     dict(B=1, n=1, D=1),
+    dict(form="toeplitz", n=512),
+    dict(form="toeplitz", n=257, D=65, dtype=torch.float16),
+    dict(form="toeplitz", n=130, dtype=torch.float32),
+    dict(form="toeplitz", n=200, T=320, H=4, D=40, wdtype=torch.float32),
+    dict(form="toeplitz", n=160, D=40, H=2, layout="bdt"),
+    dict(form="band", n=512, width=64),
+    dict(form="band", n=257, D=65, width=100, dtype=torch.float16),
+    dict(form="band", n=130, width=17, dtype=torch.float32),
+    dict(form="band", n=200, T=320, H=4, D=40, width=96, wdtype=torch.float32),
+    dict(form="band", n=160, D=40, H=2, width=160, layout="bdt"),
 ]
 
 
@@ -52,11 +70,11 @@ def test_numbers_against_double(case, epilogue):
     """Forward and gradients against the plain path in float64; the masked triangle holds NaN."""
     tensors = make(**case)
     doubles = in_double(tensors)
-    layout = case.get("layout", "btd")
+    layout, form = case.get("layout", "btd"), case.get("form", "dense")
 
     def call(x, weight, bias, gate, residual):
         extra = dict(gate=gate, residual=residual, activation="gelu") if epilogue else {}
-        return tt.triangular_conv1d(x, weight, bias, layout=layout, **extra)
+        return tt.triangular_conv1d(x, weight, bias, layout=layout, form=form, **extra)
 
     used = 5 if epilogue else 3
     y, want = call(*tensors), call(*doubles)
@@ -66,9 +84,14 @@ def test_numbers_against_double(case, epilogue):
     for one, two in zip(got, expected):
         error = float((one.double() - two).norm() / two.norm().clamp_min(1e-30))
         assert error < TOLERANCE[y.dtype], error
-    T = tensors[1].shape[-2]
-    outside = torch.ones(T, T, device="cuda").triu(1).bool()
-    assert got[2].reshape(-1, T, T, case.get("K", 1))[:, outside].count_nonzero() == 0
+    if form == "dense":
+        T = tensors[1].shape[-2]
+        outside = torch.ones(T, T, device="cuda").triu(1).bool()
+        assert got[2].reshape(-1, T, T, case.get("K", 1))[:, outside].count_nonzero() == 0
+    elif form == "band":
+        assert got[2][..., before_the_first_token(*tensors[1].shape[-2:])].count_nonzero() == 0
+    again = torch.autograd.grad(call(*tensors), tensors[:used], dy)
+    assert all(torch.equal(one, two) for one, two in zip(again, got[1:]))  # the same bits
 
 
 MODULES = {
@@ -83,6 +106,15 @@ MODULES = {
     "no batch": (lambda: tt.TriangularConv1d(96), (96, 64)),
 }
 
+FORMS = {
+    "toeplitz": (lambda: tt.TriangularConv1d(96, form="toeplitz", activation="silu"), (4, 96, 64)),
+    "toeplitz, heads in the batch, prefix": (
+        lambda: tt.TriangularConv1d(96, form="toeplitz", heads=2, layout="bdt", heads_in_batch=True),
+        (8, 40, 72),
+    ),
+    "band": (lambda: tt.TriangularConv1d(96, form="band", width=24, heads=2, activation="gelu"), (4, 96, 64)),
+    "band, fewer tokens than it has": (lambda: tt.TriangularConv1d(96, form="band", width=80), (4, 40, 64)),
+}
 
 STRUCTURED = {
     "column repeat": (lambda: tt.StructuredMixer(96, decay="shared"), (4, 96, 64)),
@@ -98,10 +130,10 @@ STRUCTURED = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", [*MODULES, *STRUCTURED])
+@pytest.mark.parametrize("name", [*MODULES, *FORMS, *STRUCTURED])
 def test_modules_against_double(name, dtype):
     """In float32, and under autocast; three times, so that the later calls are known ones."""
-    make_module, shape = {**MODULES, **STRUCTURED}[name]
+    make_module, shape = {**MODULES, **FORMS, **STRUCTURED}[name]
     torch.manual_seed(4)
     module = make_module()
     if name in STRUCTURED:
@@ -180,10 +212,10 @@ def test_current_stream():
     assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("name", ["taps", *STRUCTURED])
+@pytest.mark.parametrize("name", ["taps", *FORMS, *STRUCTURED])
 def test_graph_of_a_training_step(name):
     taps = lambda: tt.TriangularConv1d(128, 3, activation="silu"), (4, 128, 64)  # noqa: E731
-    make_module, shape = STRUCTURED.get(name, taps)
+    make_module, shape = {**FORMS, **STRUCTURED}.get(name, taps)
     mixer = make_module().cuda()
     twin = copy.deepcopy(mixer)
     x = torch.randn(shape, device="cuda")
@@ -223,10 +255,11 @@ def test_a_new_shape_inside_a_capture_is_refused_and_the_capture_survives():
     assert torch.equal(got, want)
 
 
+@pytest.mark.parametrize("options", [{}, dict(form="toeplitz"), dict(form="band", width=32)], ids=str)
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_compile(dynamic):
+def test_compile(dynamic, options):
     torch._dynamo.reset()
-    mixer = tt.TriangularConv1d(128, activation="gelu", device="cuda")
+    mixer = tt.TriangularConv1d(128, activation="gelu", device="cuda", **options)
     compiled = torch.compile(lambda x: mixer(torch.tanh(x)) * 2, fullgraph=True, dynamic=dynamic)
     for batch in (7, 4):
         x = torch.randn(batch, 128, 64, device="cuda", requires_grad=True)
@@ -296,8 +329,9 @@ def test_second_device_while_the_first_is_current():
     assert torch.equal(got.cpu(), want.cpu())
 
 
-def test_frozen():
-    mixer = tt.TriangularConv1d(128, device="cuda", dtype=torch.bfloat16)
+@pytest.mark.parametrize("options", [{}, dict(form="toeplitz"), dict(form="band", width=32)], ids=str)
+def test_frozen(options):
+    mixer = tt.TriangularConv1d(128, device="cuda", dtype=torch.bfloat16, **options)
     x = torch.randn(4, 128, 64, device="cuda", dtype=torch.bfloat16)
     frozen = tt.freeze(mixer, x)
     with torch.no_grad():
@@ -313,8 +347,9 @@ def test_frozen():
         torch.testing.assert_close(frozen(odd), frozen(x), rtol=2e-2, atol=2e-2)
 
 
-def test_decoding():
-    mixer = tt.TriangularConv1d(64, 3, heads=2, device="cuda")
+@pytest.mark.parametrize("options", [dict(kernel_size=3), dict(form="toeplitz"), dict(form="band", width=9)], ids=str)
+def test_decoding(options):
+    mixer = tt.TriangularConv1d(64, heads=2, device="cuda", **options)
     x = torch.randn(2, 64, 32, device="cuda")
     want = mixer(x)
     cache = mixer.new_cache(2, 32)

@@ -15,6 +15,7 @@ class Block(nn.Module):
             tokens, 3, heads=2, activation="gelu", padding="causal", dtype=torch.bfloat16, device="cuda"
         )
         self.last = tt.TriangularLinear(tokens, fill="upper", diagonal=1)
+        self.local = tt.TriangularConv1d(tokens, form="band", width=16)
         self.gating = tt.CausalSpatialGatingUnit(64, tokens, activation=nn.SiLU())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -25,6 +26,7 @@ class Block(nn.Module):
 def functional(x: torch.Tensor, weight: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     y = tt.triangular_conv1d(x, weight, layout="bdt", math="tf32", padding=2)
     y, pre = tt.forward_pre(y, weight, activation="silu")
+    y = tt.triangular_conv1d(y, weight, form="band")
     dx = tt.grad_input(y, weight)
     dw, db = tt.grad_weight(y, dx, weight.shape, weight.dtype, True)
     return tt.forward(y, weight) + pre, dw + db
