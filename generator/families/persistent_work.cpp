@@ -248,7 +248,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                                       : 128.0 * sharers + c.tile_n) +
                    s.narrow * 256.0);
   const int reduce_grid = weight::reduce_blocks(c) * grid;
-  if (s.leaves_parts())
+  if (leaves_parts(c, s))
     work.passes.push_back({.rates = weight::admits_reduction(c) ? llvm::StringLiteral("add_parts")
                                                                 : llvm::StringLiteral("add_parts_after"),
                            .bytes = parts,

@@ -189,7 +189,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
   const uint32_t grid = product.grid[0];
   plan.launches.push_back(std::move(product));
   const persistent::StreamK stream_k = weight_stream_k(p, c, static_cast<int>(grid));
-  if (weight::slices(c) || !stream_k.leaves_parts()) return;  // slices have added theirs
+  if (weight::slices(c) || !leaves_parts(c, stream_k)) return;  // slices have added theirs
   plan.launches.push_back({.entry = kReduceEntry.str(),
                            .grid = {grid * static_cast<uint32_t>(weight::reduce_blocks(c)), 1, 1},
                            .block = {weight::kReduceThreads, 1, 1},

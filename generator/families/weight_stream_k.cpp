@@ -43,6 +43,10 @@ StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
       .diagonals = weight::work_diagonals(kernel_shape(p), c)});
 }
 
+bool leaves_parts(const Config& c, const StreamK& s) {
+  return c.split_k > 1 || weight::stacks(c) || s.diagonals > 0 || s.narrow > 0;
+}
+
 double multiplied_depth(const Problem& p, const Config& c) {
   const int depth = weight::block_depth(p.dtype), blocks = schedule::ceil_div(static_cast<int>(p.D), depth);
   const int skipped = weight::block_steps() - weight::last_steps(kernel_shape(p), c);

@@ -24,6 +24,10 @@ persistent::StreamK weight_stream_k(const Problem& problem, const Config& config
 // (templates/persistent/reduce.cuh, stacked.cuh).
 inline constexpr double kMostWeightRows = 1 << 21;
 
+// True if a second launch may have sums to add, whatever B is: a kernel's source names its launches. (Narrow tiles' k blocks are
+// laid end to end, some run may be incomplete.)
+bool leaves_parts(const Config& config, const persistent::StreamK& stream_k);
+
 // Elements of k that are multiplied for a k block, on average: fewer for the last one of a batch.
 double multiplied_depth(const Problem& problem, const Config& config);
 

@@ -221,11 +221,14 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   const bool residual = geometry::multiplies_residual(shape);
   const bool numbers = geometry::keeps_numbers(shape, c);
   const double rows = numbers ? 0 : c.tile_m * (f32_weights ? 2.0 : 1.0);  // of 128 bytes, of A in a stage
+  // A's fragments out of shared memory, in columns of products: 128 x 128 takes longer than 128 x 256 by so much (98 and 86 us
+  // at 4,4096,1024, H200, 2026-11-27; set by hand).
+  const double multiplied = c.tile_n + (numbers ? 12 : 0);
   const bool split_a = c.weights == Access::kDirect && !numbers && splits_lines(p.T, p.wdtype),
              split_b = activations_split_lines(p, c);
   const Epilogue& e = p.epilogue;
   Work work{.rates = geometry::slices(c) ? llvm::StringLiteral("ring_pairs") : llvm::StringLiteral("ring"),
-            .steps = {{.products = static_cast<double>(c.tile_m) * c.tile_n * geometry::kPanel,
+            .steps = {{.products = static_cast<double>(c.tile_m) * multiplied * geometry::kPanel,
                        .feed_bytes = 128 * (rows / sharers + c.tile_n),
                        .f32_bytes = f32_weights ? 128 * rows / sharers : 0,
                        .split_bytes = 128 * ((split_a ? rows / sharers : 0) + (split_b ? c.tile_n : 0))}},

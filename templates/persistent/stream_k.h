@@ -130,10 +130,6 @@ struct StreamK {
     return unit * edge * edge;
   }  // f32 values of a wide part
   TRIGEN_HOST_DEVICE constexpr int parts() const { return (wide - whole_tiles) * split; }
-  // True if a second launch has sums to add. (Narrow ones are laid end to end, some run may be incomplete.)
-  TRIGEN_HOST_DEVICE constexpr bool leaves_parts() const {
-    return diagonals > 0 || parts() > 0 || narrow > 0;
-  }
   TRIGEN_HOST_DEVICE constexpr int part_begin(int part) const {
     return static_cast<int>(static_cast<long long>(depth) * part / split);
   }
