@@ -94,6 +94,10 @@ scan_tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,s
 scan_cluster scan --family scan --config tile=64x32x8,warps=4x1,stages=2,splitk=1,vec=1x8x2,cluster=4
 forms forms --families all
 strips strips --limit 2e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=3,splitk=1,vec=1x8x8,cluster=1,blocks=1,weights=packed
+numbers numbers --limit 2e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=4,splitk=1,vec=1x8x8,cluster=1,blocks=1
+forms_weight forms_weight --limit 2e8 --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=4,splitk=2,vec=8x8x1,cluster=1,blocks=1
+forms_weight_squares forms_weight --limit 2e8 --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=4,splitk=1,vec=8x8x1,cluster=4,blocks=1
+forms_band forms_band --limit 2e8 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x1,cluster=1,blocks=1
 wgmma_split_sm90_rows64 split_rows64 --family wgmma_split_sm90 --config tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=1x1x1,cluster=1,blocks=1'
 
 # A hazard that is none: a warp reads what a bulk copy brought, its lane 0 lets go of the stage for all behind a __syncwarp, and the
