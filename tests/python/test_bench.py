@@ -112,6 +112,41 @@ def test_scan(repository):
             assert set(line["us"]) == {"scan", "scan, module", "matrix", "dense", "copy"} and line["apart"] < 0.01
 
 
+SOMEBODY = """
+import torch
+
+class Repeat(torch.nn.Module):
+    def __init__(self, tokens):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(1, tokens) / tokens**0.5)
+        self.bias = torch.nn.Parameter(torch.zeros(tokens))
+
+    def forward(self, x):  # [batch, features, tokens]
+        return x @ self.weight.T.expand(-1, x.shape[-1]).triu() + self.bias
+
+class Model(torch.nn.Module):
+    def __init__(self, vocabulary, features, tokens):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(vocabulary, features)
+        self.mixer = Repeat(tokens)
+        self.head = torch.nn.Linear(features, vocabulary)
+
+    def forward(self, input_ids, labels):
+        logits = self.head(self.mixer(self.embedding(input_ids).mT).mT)
+        return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()), logits
+"""
+
+
+def test_a_model_of_somebody_else_is_converted(repository, tmp_path):
+    source = tmp_path / "somebody.py"
+    source.write_text(SOMEBODY)
+    given = "--tokens 24 --batch 2 --steps 3 --warm 1 --lr 1e-2 --precision f32 --device cpu --model".split()
+    plain, trigen = lines(repository, "converted.py", str(source), *given, "Model(256, 8, 24)")
+    assert (plain["arm"], trigen["arm"]) == ("plain", "trigen")
+    assert trigen["converted"] == 1 and trigen["apart"] < 1e-4
+    assert plain["first_loss"] != plain["last_loss"] and trigen["tokens_per_s"] > 0
+
+
 def test_gram_of_unseen_problems(repository):
     """Drawn from a seed within their bounds, both dtypes in turn; a line a problem, and one that sums them up."""
     given = "--device cpu --parts product --unseen 2 --seed 7 --most 1e5 --rounds 1 --seconds 0.1"
