@@ -1,6 +1,7 @@
-# cmake -DTRIGEN=<program> -DARCH=sm_70 -DCACHE=<file> (-DPROBLEMS=<file>[,<file>] | -DCOUNT=<n> -DSEED=<n>) -P verify.cmake
-# Exit status of `trigen-lab verify` on an emulated device of the target: every family, for the problems of the files or
-# for COUNT random ones. TRIGEN_SEED in the environment overrides SEED.
+# cmake -DTRIGEN=<program> -DARCH=sm_70 -DCACHE=<file> (-DPROBLEMS=<file>[,<file>] [-DEVERY=<n> -DFIRST=<i>] | -DCOUNT=<n> -DSEED=<n>)
+#       -P verify.cmake
+# Exit status of `trigen-lab verify` on an emulated device of the target: every family, for the problems of the files (with EVERY, and
+# without TRIGEN_TEST_ALL in the environment, every n-th from the i-th on) or for COUNT random ones. TRIGEN_SEED overrides SEED.
 set(ENV{TRIGEN_CACHE} ${CACHE})
 if(COUNT)
   if(DEFINED ENV{TRIGEN_SEED})
@@ -11,6 +12,22 @@ if(COUNT)
   endif()
   set(what --random ${COUNT} --seed ${SEED})
 else()
+  if(EVERY AND NOT "$ENV{TRIGEN_TEST_ALL}")
+    string(REPLACE "," ";" lists "${PROBLEMS}")
+    set(PROBLEMS ${CACHE}.txt)
+    file(WRITE ${PROBLEMS} "")
+    set(number 0)
+    foreach(list IN LISTS lists)
+      file(STRINGS ${list} problems REGEX "^[^#]")
+      foreach(problem IN LISTS problems)
+        math(EXPR place "${number} % ${EVERY}")
+        if(place EQUAL FIRST)
+          file(APPEND ${PROBLEMS} "${problem}\n")
+        endif()
+        math(EXPR number "${number} + 1")
+      endforeach()
+    endforeach()
+  endif()
   string(REPLACE "," ";--problems;" files "${PROBLEMS}")
   set(what --problems ${files})
 endif()
