@@ -11,35 +11,14 @@ with transformers' interface return first. tokens/s and ms are medians of a step
 
 import argparse
 import copy
-import importlib.util
 import statistics
 from pathlib import Path
 
 import torch
 import trigen.torch as tt
 from timing import Report, training_steps
+from torch_model import load_file, texts
 from torch_step import PRECISIONS
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location("converted_source", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return vars(module)
-
-
-def bytes_of_text():
-    text = b"".join(path.read_bytes() for path in sorted((ROOT / "docs").rglob("*.md")))
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
-
-
-def batches(text, batch, tokens, device, seed=1):
-    source = torch.Generator().manual_seed(seed)
-    while True:
-        begins = torch.randint(len(text) - tokens, (batch,), generator=source).tolist()
-        yield torch.stack([text[begin : begin + tokens] for begin in begins]).long().to(device)
 
 
 def main():
@@ -63,7 +42,8 @@ def main():
         parser.error(f"{options.source} is no file")
     autocast, _, matmul = PRECISIONS[options.precision]
     torch.set_float32_matmul_precision(matmul)
-    names, text, device = load(options.source), bytes_of_text(), options.device
+    names, device = vars(load_file(options.source)), options.device
+    loss = compile(options.loss, "--loss", "eval")
     torch.manual_seed(0)
     original = eval(options.model, names)
     report = Report(options.out, device)
@@ -77,10 +57,10 @@ def main():
                 found = tt.convert(model, tokens=options.tokens)
                 line = {"converted": len(found.converted), "left": len(found.skipped)}
             run = torch.compile(model, dynamic=False) if kind else model
-            source = batches(text, options.batch, options.tokens, device)
+            source = texts(options.batch, options.tokens, device)
             optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
             losses, seconds = training_steps(
-                lambda ids, run=run: eval(options.loss, {**names, "model": run, "ids": next(ids)}),
+                lambda ids, run=run: eval(loss, names, {"model": run, "ids": next(ids)}),
                 optimizer,
                 source,
                 autocast,

@@ -22,13 +22,12 @@ import importlib
 import random
 import statistics
 import time
-from pathlib import Path
 
 import torch
 import trigen
 import trigen.torch as tt
 from timing import Clock, Report, in_turn, median, parameters_of, synchronize, time_graphs, training_steps
-from torch_model import load_example
+from torch_model import load_example, texts
 
 SHAPES = (
     "512,512;512,2048,4;1024,1024;1024,1024,8;1024,8192;1536,1536;1536,6144;2048,2048;2048,8192;"
@@ -39,7 +38,6 @@ MODELS = {
     "qwen3-1.7b": [(2048, 2048)] * 56 + [(1024, 2048)] * 56 + [(6144, 2048)] * 56 + [(2048, 6144)] * 28,
     "gpt2": [(768, 768)] * 48 + [(3072, 768)] * 12 + [(768, 3072)] * 12,
 }
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def sizes_of(text):
@@ -268,23 +266,19 @@ class Both:
 def bench_train(options, report):
     device = options.device
     B, T, D, *_ = parameters_of(options.shape)
-    text = b"".join(path.read_bytes() for path in sorted((ROOT / "docs").rglob("*.md")))
-    text = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     every = {}
     for name, kind in (("torch.optim.Muon", torch.optim.Muon), ("trigen.torch.Muon", tt.Muon)):
         torch.manual_seed(0)
-        generator = torch.Generator().manual_seed(1)
+        source = texts(B, T + 1, device)
         model = load_example().MaskedMixer(256, T, D, options.layers).to(device)
         hidden = [p for path, p in model.named_parameters() if p.dim() == 2 and "blocks" in path]
         ids = {id(p) for p in hidden}
         rest = [p for p in model.parameters() if id(p) not in ids]
 
-        def run(_, model=model, generator=generator):
-            begins = torch.randint(len(text) - T, (B,), generator=generator).tolist()
-            return model(torch.stack([text[begin : begin + T + 1] for begin in begins]).long().to(device))
-
         both = Both(kind(hidden, lr=0.02), torch.optim.AdamW(rest, lr=1e-3), device)
-        losses, seconds = training_steps(run, both, None, torch.bfloat16, device, 3, options.steps)
+        losses, seconds = training_steps(
+            lambda ids, model=model: model(next(ids)), both, source, torch.bfloat16, device, 3, options.steps
+        )
         every[name] = torch.stack(losses).float().cpu()
         report.add(
             part="train",

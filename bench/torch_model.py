@@ -22,11 +22,26 @@ class NoMixing(torch.nn.Module):
         return x
 
 
+def load_file(path):
+    """The module of a file of Python."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def load_example():
-    spec = importlib.util.spec_from_file_location("train_mixer", ROOT / "examples/python/train_mixer.py")
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    return example
+    return load_file(ROOT / "examples/python/train_mixer.py")
+
+
+def texts(batch, tokens, device, seed=1):
+    """Batches [batch, tokens] of the bytes of docs/, from random places, without end."""
+    text = b"".join(path.read_bytes() for path in sorted((ROOT / "docs").rglob("*.md")))
+    text = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    source = torch.Generator().manual_seed(seed)
+    while True:
+        begins = torch.randint(len(text) - tokens + 1, (batch,), generator=source).tolist()
+        yield torch.stack([text[begin : begin + tokens] for begin in begins]).long().to(device)
 
 
 def prepare(arm, model, tokens, compile_what):
