@@ -20,7 +20,8 @@ BesideDense times_of(const TuneReport& report) {
 std::vector<std::string> add_dense(TuneReport& report, const Problem& problem, const Target& target,
                                    const Device* device, Store& store, const DenseOptions& options) {
   const bool measured = report.provenance == Provenance::kMeasured && device != nullptr;
-  report.dense_s = dense_seconds(problem, target, measured ? device->model() : model_of(target));
+  report.dense_s = measured ? dense_seconds(problem, device->gpu(), device->model())
+                            : dense_seconds(problem, target, model_of(target));
   if (!measured || report.kept || report.dense_s == 0 || options.cancel->load()) return {};
   CompareOptions compare_options;
   compare_options.rounds = 11;

@@ -69,17 +69,17 @@ std::vector<Config> configs_of(const Family& family, const Problem& problem, con
 }
 
 llvm::Expected<std::vector<Ranked>> ranked_candidates(const Problem& problem, const Target& target,
-                                                      const Family* only, int sms, bool generic,
+                                                      const Family* only, bool generic,
+                                                      const DeviceModel* device = nullptr,
                                                       const PredictionCorrections* corrections = nullptr) {
   if (llvm::Error error = validate(problem)) return error;
   std::vector<Ranked> ranked;
-  DeviceModel device = model_of(target);
-  if (sms > 0) device.sms = sms;
+  const DeviceModel model = device != nullptr ? *device : model_of(target);
   for (const Family* family : families()) {
     if ((only && family != only) || !family->serves(target)) continue;
     for (const Config& config : configs_of(*family, problem, target, generic)) {
       Candidate candidate{problem, &target, family, config, generic};
-      const double seconds = predict(candidate, device).seconds;
+      const double seconds = predict(candidate, model).seconds;
       ranked.push_back(
           {candidate, corrections != nullptr ? seconds * corrections->factor(candidate) : seconds});
     }
@@ -122,22 +122,22 @@ std::vector<Candidate> candidates_of(const std::vector<Ranked>& ranked) {
 }  // namespace
 
 llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, const Target& target,
-                                                       const Family* family, int sms) {
-  auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false);
+                                                       const Family* family) {
+  auto ranked = ranked_candidates(problem, target, family, /*generic=*/false);
   if (!ranked) return ranked.takeError();
   return candidates_of(*ranked);
 }
 
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
-                                                       const Family* family, int sms,
+                                                       const Family* family, const DeviceModel* device,
                                                        const PredictionCorrections* corrections) {
-  auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false, corrections);
+  auto ranked = ranked_candidates(problem, target, family, /*generic=*/false, device, corrections);
   if (!ranked) return ranked.takeError();
   return worth_a_try(*ranked);
 }
 
-llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target, int sms) {
-  auto ranked = ranked_candidates(problem, target, nullptr, sms, /*generic=*/true);
+llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target) {
+  auto ranked = ranked_candidates(problem, target, nullptr, /*generic=*/true);
   if (!ranked) return ranked.takeError();
   return candidates_of(*ranked);
 }

@@ -11,6 +11,7 @@
 namespace trigen {
 
 class PredictionCorrections;
+struct DeviceModel;  // generator/cost/cost.h
 
 struct Candidate {
   Problem problem;
@@ -25,22 +26,20 @@ llvm::Expected<Candidate> make_candidate(const Problem& problem, const Target& t
                                          const Config& config);
 // The legal candidates of every family that serves the target, best first by the cost model
 // (generator/cost/cost.h); equal predictions keep the families' fixed order. `family` limits them to one
-// family. `sms`: of the device that the order is for, 0 for the target's own: an H100 PCIe (114), an H20 (78) and a
-// MIG slice end their last wave elsewhere than an H200. Of sizes alone: clocks and bandwidth shift all candidates
-// together, and the order was checked with the target's (docs/cost-model.md). Error when nothing is legal: every
+// family. `device`: the one that the order is for, null for the target's model device. Error when nothing is legal: every
 // family's reason is in the text.
 llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, const Target& target,
-                                                       const Family* family = nullptr, int sms = 0);
+                                                       const Family* family = nullptr);
 // Candidates that a search may meet: kMostCandidates at most, the first few of every family, and where there
 // are more than kFewCandidates none that the model finds hopeless.
 inline constexpr size_t kFewCandidates = 60, kMostCandidates = 300;
 // `corrections`: factors from times of the same shape elsewhere (generator/prediction_corrections.h).
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
-                                                       const Family* family = nullptr, int sms = 0,
+                                                       const Family* family = nullptr,
+                                                       const DeviceModel* device = nullptr,
                                                        const PredictionCorrections* corrections = nullptr);
 // The shape-generic candidates, each of which runs any shape of the problem's kind, best predicted first.
-llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target,
-                                                    int sms = 0);
+llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target);
 llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target);
 
 // The candidate's launches on a device of so many SMs (0: of the target's model device). A persistent grid has a block

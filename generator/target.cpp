@@ -307,6 +307,13 @@ llvm::Expected<const Target*> find_gpu(llvm::StringRef name) {
                                                 did_you_mean(name, names));
 }
 
+const Target& gpu_named_by_driver(llvm::StringRef name, const Target& target) {
+  const std::string plain = plain_name(name);
+  for (const Target& gpu : gpus())
+    if (gpu.name == target.name && plain_name(gpu.model_device) == plain) return gpu;
+  return target;
+}
+
 llvm::Expected<const Target*> target_for_capability(int major, int minor) {
   const Target* best = nullptr;
   for (const Target& target : tables().targets) {

@@ -52,5 +52,7 @@ llvm::ArrayRef<Target> gpus();
 // The GPU of that name, in any case and without "NVIDIA", "GeForce" or "Tesla": "L40S", "RTX 4090", "A100". A part of
 // a name is enough where one GPU alone has it. Error lists the known GPUs.
 llvm::Expected<const Target*> find_gpu(llvm::StringRef name);
+// The GPU of the name that a driver gives a device ("NVIDIA H100 80GB HBM3"), where it is of that target; else the target.
+const Target& gpu_named_by_driver(llvm::StringRef name, const Target& target);
 
 }  // namespace trigen

@@ -109,11 +109,12 @@ llvm::Expected<std::vector<DenseRow>> read_dense_rows(const std::vector<std::str
       DenseRow& kept = out[at->second];
       if (result->table == "untuned") {
         kept.untuned_us = result->seconds * 1e6;
+        const DeviceModel model = model_of(**gpu);
         // A prediction is of the kernel that was timed, while it still is the model's choice.
-        auto ranked = list_candidates(*problem, **find_target((*gpu)->name), nullptr, (*gpu)->sms);
+        auto ranked = list_candidates(*problem, **find_target((*gpu)->name), nullptr, &model);
         if (!ranked) return ranked.takeError();
         if (!ranked->empty() && describe(ranked->front()) == result->kernel)
-          kept.predicted_us = predict(ranked->front(), model_of(**gpu)).seconds * 1e6;
+          kept.predicted_us = predict(ranked->front(), model).seconds * 1e6;
       } else if (result->table == "tuned") {
         kept.tuned_us = result->seconds * 1e6;
       }

@@ -104,7 +104,7 @@ struct Sweep {
     for (size_t i = first_peer; i + 1 < arms.size(); ++i)
       if (times[i].median < times[best].median) best = i;
     const bool compared = best + 1 < arms.size();
-    const Ceiling ceiling = ceiling_of(problem, device.target(), device.model());
+    const Ceiling ceiling = ceiling_of(problem, device.gpu(), device.model());
     for (size_t i = 0; i < results.size(); ++i) {
       TableResult& result = results[i];
       result.rounds = static_cast<int>(finals->samples[i].size());

@@ -25,7 +25,7 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
   auto rows = rows_from(problem, options.first_row);
   if (!rows) return rows.takeError();
   if (options.first_row) out.problem += " at row " + std::to_string(*options.first_row);
-  out.ceiling_s = ceiling_of(problem, device.target(), device.model(), *rows).seconds();
+  out.ceiling_s = ceiling_of(problem, device.gpu(), device.model(), *rows).seconds();
   if (!resolution.difference.empty())
     out.notes.push_back("the record is of another device: " + resolution.difference);
 

@@ -27,7 +27,7 @@ struct Resolved {
     std::call_once(dense_made_, [this] {
       const Resolution& resolution = plan->resolution();
       const Device& device = plan->executable().device();
-      const double seconds = dense_seconds(resolution.candidate.problem, device.target(), device.model());
+      const double seconds = dense_seconds(resolution.candidate.problem, device.gpu(), device.model());
       dense_.us = seconds * 1e6;
       dense_.remark = dense_remark(resolution.candidate.problem.op,
                                    {.seconds = resolution.expected_us * 1e-6,

@@ -146,11 +146,16 @@ const DeviceInfo& Device::info_with_clocks() const {
   return with_clocks_;
 }
 
+// An emulated device has the shape of its target's model device.
+const Target& Device::gpu() const {
+  return info_.emulated ? *target_ : gpu_named_by_driver(info_.name, *target_);
+}
+
 DeviceModel Device::model() const {
-  DeviceModel model = model_of(*target_);
-  if (info_.emulated) return model;  // an emulated device has the shape of its target's model device
+  DeviceModel model = model_of(gpu());
+  if (info_.sms > 0) model.sms = info_.sms;
+  if (model.gpu != target_ || info_.emulated) return model;
   const DeviceInfo& info = info_with_clocks();
-  if (info.sms > 0) model.sms = info.sms;
   if (info.clock_hz > 0) model.clock_hz = info.clock_hz;
   if (info.l2_bytes > 0) model.l2_bytes = info.l2_bytes;
   // Both edges of the memory clock carry data.

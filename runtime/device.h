@@ -48,6 +48,9 @@ class Device {
   const DeviceInfo& info_with_clocks() const;
   // The best target of this device: sm_90a for capability 9.0.
   const Target& target() const { return *target_; }
+  // The GPU's own row of gpus.def (its units' rates), where the driver's name is one of them; else the target.
+  const Target& gpu() const;
+  // What the cost model takes of it: its row's numbers, or, where it has none, the target's and what the driver says.
   DeviceModel model() const;
   // Can a cubin of that target run here? (Same major, not newer, "a" targets on exactly their capability.)
   // Never on the emulated device, which reads PTX.

@@ -149,8 +149,9 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
       // Without a compiler the kernels are others', who made what the target's own order has first.
       CachedCorrections cached;
       if (!options.no_jit) cached = find_corrections(problem, *target, device, store);
-      auto candidates = list_candidates(problem, *target, nullptr, options.no_jit ? 0 : device.info().sms,
-                                        &cached.corrections);
+      const DeviceModel here = device.model();
+      auto candidates =
+          list_candidates(problem, *target, nullptr, options.no_jit ? nullptr : &here, &cached.corrections);
       if (!candidates) {
         keep(candidates.takeError());
         continue;

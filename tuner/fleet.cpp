@@ -108,10 +108,10 @@ void Fleet::compile_ahead(size_t station, Work& work, const Problem& next) {
   const Station& own = stations_[station];
   CachedCorrections cached;
   if (own.device) cached = find_corrections(next, *own.target, *own.device, work.store);
-  auto candidates = list_candidates(next, *own.target, work.options.family,
-                                    own.device ? own.device->info().sms : 0, &cached.corrections);
+  const DeviceModel model = own.device ? own.device->model() : model_of(*own.target);
+  auto candidates = list_candidates(next, *own.target, work.options.family, &model, &cached.corrections);
   if (!candidates) return llvm::consumeError(candidates.takeError());  // said when its turn comes
-  for (const size_t i : first_choices(*candidates, own.device->model(), work.options.search))
+  for (const size_t i : first_choices(*candidates, model, work.options.search))
     pool_->submit(
         this,
         [this, candidate = (*candidates)[i], &work] {

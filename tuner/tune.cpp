@@ -27,7 +27,8 @@ llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, co
   if (!options.sample && device == nullptr) return list_candidates(problem, target, options.family);
   if (!options.sample) {
     const CachedCorrections cached = find_corrections(problem, target, *device, store);
-    return list_candidates(problem, target, options.family, device->info().sms, &cached.corrections);
+    const DeviceModel here = device->model();
+    return list_candidates(problem, target, options.family, &here, &cached.corrections);
   }
   auto all = rank_candidates(problem, target, options.family);
   if (!all) return all.takeError();

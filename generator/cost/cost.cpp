@@ -104,7 +104,7 @@ double l2_seconds(const CostInput& in) {
 }  // namespace
 
 DeviceModel model_of(const Target& target) {
-  return {target.sms, target.clock_hz, target.l2_bytes, target.dram_bytes_per_s, &rates_of(target)};
+  return {target.sms, target.clock_hz, target.l2_bytes, target.dram_bytes_per_s, &rates_of(target), &target};
 }
 
 Prediction predict(const Work& work, const Target& target, const DeviceModel& device,
@@ -148,7 +148,8 @@ Prediction predict(const Work& work, const Target& target, const DeviceModel& de
 
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
                    const std::optional<Resources>& resources) {
-  const Target& target = *candidate.target;
+  // Kernels of an older target are predicted by that one's units.
+  const Target& target = device.gpu->name == candidate.target->name ? *device.gpu : *candidate.target;
   return predict(candidate.family->work(candidate.problem, target, candidate.config, device.sms), target,
                  device, resources);
 }

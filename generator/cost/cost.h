@@ -35,6 +35,7 @@ struct DeviceModel {
   int64_t l2_bytes = 0;
   double dram_bytes_per_s = 0;
   const Rates* rates = nullptr;  // what a table says beside these
+  const Target* gpu = nullptr;   // its row of gpus.def, or a target: its units' rates
 };
 DeviceModel model_of(const Target& target);
 

@@ -38,7 +38,7 @@ TEST_F(Ranking, FollowsTheDevicesOwnSms) {
                               "B=32,T=192,D=768", "B=128,T=256,D=512"}) {
       const Problem problem = llvm::cantFail(parse_problem(std::string(op) + ",dtype=bf16," + sizes));
       const auto usual = llvm::cantFail(list_candidates(problem, target_));
-      const auto here = llvm::cantFail(list_candidates(problem, target_, nullptr, kSms));
+      const auto here = llvm::cantFail(list_candidates(problem, target_, nullptr, &own));
       ASSERT_GE(here.size(), std::min(usual.size(), kFewCandidates));
       for (size_t i = 1; i < here.size(); ++i)
         ASSERT_LE(predict(here[i - 1], own).seconds, predict(here[i], own).seconds)
@@ -53,7 +53,9 @@ TEST_F(Ranking, APlansFirstChoiceIsTheDevices) {
   if (testing::real_nvrtc("sm_90a") == nullptr)
     GTEST_SKIP() << "[SKIP] no NVRTC that makes sm_90a; set TRIGEN_NVRTC";
   const Problem problem = llvm::cantFail(parse_problem("forward,dtype=bf16,B=16,T=1024,D=1024"));
-  const auto here = llvm::cantFail(list_candidates(problem, target_, nullptr, kSms));
+  const DeviceModel own = device_->model();
+  EXPECT_EQ(own.sms, kSms);
+  const auto here = llvm::cantFail(list_candidates(problem, target_, nullptr, &own));
   Store::Options options;
   options.layers = {"none"};
   const auto store = Store::open(options);

@@ -151,6 +151,16 @@ TEST(CostModel, FewerSmsAndSlowerMemoryTakeLonger) {
   });
 }
 
+TEST(CostModel, AGpuHasItsOwnUnits) {
+  // An L40S has twice the tensor rate of sm_89's model device, an RTX 4090.
+  const Target& gpu = *llvm::cantFail(find_gpu("L40S"));
+  const Candidate choice =
+      candidates_of(problem_of("forward,dtype=f16,B=32,T=2048,D=1024"), target_of("sm_89")).front();
+  DeviceModel by_sizes = model_of(gpu);
+  by_sizes.gpu = choice.target;
+  EXPECT_LT(predict(choice, model_of(gpu)).seconds, 0.7 * predict(choice, by_sizes).seconds);
+}
+
 TEST(CostModel, PersistentGridsTakeWholeWaves) {
   // A grid for 132 SMs on the 114 of an H100 PCIe: the last blocks start when the first ones end.
   const Problem problem = problem_of("forward,dtype=bf16,B=8,T=4096,D=2048");

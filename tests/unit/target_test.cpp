@@ -69,6 +69,19 @@ TEST(Gpu, EveryOneIsFoundByItsName) {
     EXPECT_EQ(gpu_of(target.model_device)->sms, target.sms) << "the model device is a row like any other";
 }
 
+TEST(Gpu, ADriversNameFindsItsRow) {
+  const auto named = [](llvm::StringRef name, llvm::StringRef target) {
+    return gpu_named_by_driver(name, *llvm::cantFail(find_target(target))).model_device.str();
+  };
+  EXPECT_EQ(named("NVIDIA H100 80GB HBM3", "sm_90a"), "H100 SXM");
+  EXPECT_EQ(named("NVIDIA H100 PCIe", "sm_90a"), "H100 PCIe");
+  EXPECT_EQ(named("NVIDIA L40S", "sm_89"), "L40S");
+  EXPECT_EQ(named("Tesla T4", "sm_75"), "T4");
+  EXPECT_EQ(named("NVIDIA H100 80GB HBM3", "sm_90"), "H200") << "of another target, the model device";
+  EXPECT_EQ(named("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "sm_90a"), "H200") << "a part of a GPU";
+  EXPECT_EQ(named("NVIDIA GH200 480GB", "sm_90a"), "H200") << "not listed";
+}
+
 TEST(Gpu, NamesAreTakenAsPeopleWriteThem) {
   EXPECT_EQ(gpu_of("NVIDIA L4")->model_device, "L4") << "not the L40S";
   EXPECT_EQ(gpu_of("rtx-4090")->model_device, "GeForce RTX 4090");
