@@ -192,9 +192,12 @@ def test_both_triangles_in_two_calls():
         tt.ConversionError,
         match=r"lower triangle: choose with select=, or another fill= or diagonal=, among blocks.0.conv, blocks.0.reverse",
     ):
-        tt.convert(model, tokens=T, example_inputs=(tokens,))
+        tt.convert(model, example_inputs=(tokens,), select=lambda name, module: True)
     assert type(model.blocks[0].conv) is type(model.blocks[0].reverse) is nn.Conv1d
-    tt.convert(model, example_inputs=(tokens,), select=lambda name, module: name.endswith(".conv"))
+    report = tt.convert(model, tokens=T, example_inputs=(tokens,))  # what the size alone chose is tried one by one
+    assert list(report.converted) == ["blocks.0.conv"] and type(model.blocks[0].reverse) is nn.Conv1d
+    assert "with it alone converted: nothing masks it to its lower triangle" in report.skipped["blocks.0.reverse"]
+    torch.testing.assert_close(model(tokens), want)
     with pytest.raises(tt.ConversionError, match=r"upper triangle \(diagonal=4\)"):
         tt.convert(
             model,
@@ -235,10 +238,42 @@ def test_a_dense_layer_is_found_out_and_everything_put_back():
     with pytest.raises(
         tt.ConversionError, match=r"outputs differ by .* after conversion; allowed: 0.001; .*blocks.1.conv"
     ):
-        tt.convert(model, tokens=T, example_inputs=(tokens,), unmask=("causal",))
+        tt.convert(
+            model, example_inputs=(tokens,), select=lambda name, module: name.endswith("conv"), unmask=("causal",)
+        )
     assert model.blocks[0].conv is conv and model.blocks[1].conv is dense and model.blocks[0].causal
-    report = tt.convert(model, tokens=T, example_inputs=(tokens,), select=lambda name, module: "blocks.1" not in name)
-    assert list(report.converted) == ["blocks.0.conv"] and model.blocks[0].causal
+    want = model(tokens)
+    report = tt.convert(model, tokens=T, example_inputs=(tokens,), unmask=("causal",))
+    assert list(report.converted) == ["blocks.0.conv"] and not model.blocks[0].causal and model.blocks[1].conv is dense
+    assert "nothing masks it to its lower triangle" in report.skipped["blocks.1.conv"]
+    torch.testing.assert_close(model(tokens), want)
+
+
+class Features(nn.Module):
+    """As many features as tokens: the size alone does not tell a projection from a mixer."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(T, T)
+        self.project = nn.Linear(T, T)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mix.weight.tril_()
+        return x + self.project(self.mix(x.mT).mT)
+
+
+def test_a_projection_of_as_many_features_as_tokens_stays():
+    torch.manual_seed(1)
+    model, x = Features(), torch.randn(2, T, T)
+    report = tt.convert(copy.deepcopy(model), tokens=T)
+    assert not report.converted and "numbers in its other triangle" in report.skipped["project"]
+    want = model(x)
+    report = tt.convert(copy.deepcopy(model), tokens=T)  # masked by then
+    assert list(report.converted) == ["mix"]
+    report = tt.convert(model, tokens=T, example_inputs=(x,))
+    assert list(report.converted) == ["mix"] and "nothing masks it to its lower triangle" in report.skipped["project"]
+    torch.testing.assert_close(model(x), want)
 
 
 def test_an_expanded_pair_is_two_square_mixers():

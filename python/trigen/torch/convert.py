@@ -150,6 +150,12 @@ def _computes_its_own(module: nn.Module) -> bool:
     return any(getattr(own, name, None) is not getattr(base, name, None) for name in ("forward", "_conv_forward"))
 
 
+def _other_triangle_is_zero(module: nn.Linear, fill: str, diagonal: int) -> bool:
+    weight = module.weight.detach()
+    kept = torch.tril(weight, diagonal) if fill == "lower" else torch.triu(weight, diagonal)
+    return bool(torch.equal(weight, kept))
+
+
 def _replacement(
     module: nn.Module, tokens: Optional[int], fill: str, diagonal: int, math: str
 ) -> Union[nn.Module, str]:
@@ -341,10 +347,12 @@ def convert(
     tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)
     select          select(name, module) -> bool
     example_inputs  a tensor, tuple or dict for model(...): outputs in evaluation mode must agree within `tolerance`, relative to the
-                    largest output (default 1e-3, or 3e-2 with 16-bit parameters or under autocast), else everything is put back and
-                    ConversionError is raised. A layer that this run never calls, since the owner takes its weight itself, is put back and
-                    named. Where the owner masks its weight in forward, this also zeroes the old weight's other triangle, as any forward of it
-                    does; a further run finds the layers whose owner still does. Without example_inputs none of this is checked
+                    largest output (default 1e-3, or 3e-2 with 16-bit parameters or under autocast). Where they do not, layers that `tokens`
+                    alone chose are tried one by one, and those that are not masked are left and named; with `select`, or where no layer is
+                    masked, everything is put back and ConversionError is raised. A layer that this run never calls, since the owner takes
+                    its weight itself, is put back and named. Where the owner masks its weight in forward, this also zeroes the old weight's
+                    other triangle, as any forward of it does; a further run finds the layers whose owner still does. Without example_inputs
+                    none of this is checked, and an nn.Linear with numbers in its other triangle is left, unless select chose it
     unmask          name or names of flags that switch the masking in the owners, to be set to False (see above). One that no owner of a
                     converted mixer has is a ValueError
     fill, diagonal  the triangle that the owners' masks leave: torch.tril(weight, diagonal) is "lower", torch.triu(weight, diagonal) is
@@ -403,6 +411,16 @@ def convert(
                 f"{type(module).__name__} has a forward of its own; allowed: example_inputs, which show whether a mixer computes the same, "
                 f"or select"
             )
+        if (
+            reason is None
+            and not asked
+            and isinstance(module, nn.Linear)
+            and not _other_triangle_is_zero(module, fill, diagonal)
+        ):
+            reason = (
+                "an nn.Linear with numbers in its other triangle, which is a product over features of the same size if nothing masks it; allowed: "
+                "example_inputs, which show whether the model does, or select"
+            )
         if reason is None and id(module) not in made:
             new = _replacement(module, tokens, fill, diagonal, math)
             if isinstance(new, str):
@@ -428,13 +446,26 @@ def convert(
             _undo(undo)
             raise
         idle = [name for name, new in report.converted.items() if id(new) not in called]
-        if not idle:
+        if idle:
+            _undo(undo)
+            left.update(dict.fromkeys(idle, NEVER_CALLED))
+            continue
+        worst = _difference(before, after)
+        if worst <= tolerance:
             break
         _undo(undo)
-        left.update(dict.fromkeys(idle, NEVER_CALLED))
-    worst = _difference(before, after)
-    if not worst <= tolerance:
-        _undo(undo)
+        # What `select` names is meant; of what the size alone chose, a layer over features is left.
+        places = [place for place in found if place[2] in report.converted]
+        apart = {} if select is not None else _apart(model, places, made, before, example_inputs, tolerance)
+        if apart and len(apart) < len(places):
+            left.update(
+                (
+                    name,
+                    f"outputs differ by {by:.2g} (relative) with it alone converted: nothing masks it to its {fill} triangle",
+                )
+                for name, by in apart.items()
+            )
+            continue
         raise ConversionError(
             f"outputs differ by {worst:.2g} (relative) after conversion; allowed: {tolerance:.2g}; a replaced layer is not masked "
             f"to its {fill} triangle{f' (diagonal={diagonal})' if diagonal else ''}: choose with select=, or another "
@@ -443,6 +474,27 @@ def convert(
     return report._replace(
         dense=_notes_on_dense(seen.problems), masked=_masked(model, report.converted, example_inputs)
     )
+
+
+def _apart(
+    model: nn.Module,
+    places: Sequence[Tuple[nn.Module, str, str, nn.Module]],
+    made: Dict[int, nn.Module],
+    before: List[torch.Tensor],
+    inputs: Any,
+    tolerance: float,
+) -> Dict[str, float]:
+    """Those of the places, by name, that make the outputs differ where each is the only one replaced, and by how much: a run for each."""
+    apart = {}
+    for owner, attribute, name, module in places:
+        setattr(owner, attribute, made[id(module)])
+        try:
+            by = _difference(before, _outputs(model, inputs))
+        finally:
+            setattr(owner, attribute, module)
+        if not by <= tolerance:
+            apart[name] = by
+    return apart
 
 
 def _replace(
