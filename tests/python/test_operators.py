@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 import reference
+import trigen
 import trigen.torch as tt
 from trigen.torch import ops
 
@@ -437,3 +438,28 @@ def test_gradients_for_a_batch_of_seeds(way):
     (together,) = torch.autograd.grad(y, weight, seeds, is_grads_batched=True, retain_graph=True)
     for seed, one in zip(seeds, together):
         torch.testing.assert_close(torch.autograd.grad(y, weight, seed, retain_graph=True)[0], one)
+
+
+@pytest.mark.parametrize("layout", ["btd", "bdt"])
+@pytest.mark.parametrize("extras", [(), ("gate", "residual")], ids=str)
+@pytest.mark.parametrize("what", ["conv", "scan"])
+def test_what_lies_transposed_is_read_as_it_lies(what, extras, layout):
+    """x.mT goes to the other layout: no copy, the same numbers and gradients, and y lies as x does."""
+    torch.manual_seed(5)
+    n, features = 7, 6
+    shape = (2, features, n) if layout == "btd" else (2, n, features)
+    x = torch.randn(shape).mT.requires_grad_()
+    more = {name: torch.randn(shape).mT for name in extras}
+    weight = torch.randn(n, n) if what == "conv" else torch.randn(n)
+    run = tt.triangular_conv1d if what == "conv" else tt.scan
+    with trigen.record() as seen:
+        y = run(x, weight, activation="silu", layout=layout, **more)
+    assert y.shape == x.shape and y.mT.is_contiguous()
+    assert ["layout=bdt" in text for text in seen.problems] == [layout == "btd"]
+    copies = {name: tensor.contiguous() for name, tensor in more.items()}
+    want = run(x.contiguous(), weight, activation="silu", layout=layout, **copies)
+    torch.testing.assert_close(y, want)
+    dy = torch.randn_like(want)
+    torch.testing.assert_close(*(torch.autograd.grad(one, x, dy)[0] for one in (y, want)))
+    with pytest.raises(ValueError, match=rf"\[2, {x.shape[1]}, {x.shape[2]}\]|weight|source"):
+        run(x, weight[..., :-1].T[..., :-1] if what == "conv" else weight[:-1], layout=layout)

@@ -111,6 +111,15 @@ def prefix_is_meant():
         _prefix_is_meant.reset(token)
 
 
+def lies_transposed(x: torch.Tensor, gate: Optional[torch.Tensor], residual: Optional[torch.Tensor]) -> bool:
+    """Whether all of them are [B, n, D] that lie as [B, D, n] or the other way round, such as x.mT: the other layout reads them without a
+    copy, and what follows most likely transposes y back."""
+    return x.dim() == 3 and all(
+        one is None or (one.shape == x.shape and one.stride(1) == 1 and one.stride(2) != 1)
+        for one in (x, gate, residual)
+    )
+
+
 def check_tensor(x, name: str) -> None:
     if not isinstance(x, torch.Tensor):
         raise TypeError(

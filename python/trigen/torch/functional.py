@@ -69,7 +69,8 @@ def triangular_conv1d(
                W[h,t,s] = weight[h,t,s-t+N-1] where t - s < N, else 0. Lower triangle, one tap. No kernel makes anything of T x T
 
     dtypes: float16, bfloat16, float32 (x, gate, residual, y); weight and bias have x's dtype, or float32 beside 16-bit x. float64
-    runs in plain torch. Returns y, contiguous, like x. Inputs need not be contiguous (docs/pytorch-reference.md says which are copied).
+    runs in plain torch. Returns y, contiguous, like x; of an x that lies transposed (x.mT) it lies so, too. Inputs need not be contiguous
+    (docs/pytorch-reference.md says which are copied).
     Under autocast x, gate and residual are cast, weight and bias are not.
     Errors: ValueError, TypeError (arguments); trigen.TrigenError (libtrigen). Runs on the current stream of x's device and does not
     synchronise.
@@ -101,6 +102,23 @@ def triangular_conv1d(
                     return _apply_known(x, weight, bias, x_pointer, weight_pointer, call)
                 return call.forward(x, bias, x_pointer, weight_pointer)
     arguments.check_tensor(x, "x")
+    if layout in arguments.LAYOUTS and arguments.lies_transposed(x, gate, residual):
+        arguments.check_activations(x, weight.shape, layout, form)  # refuses in the words of this layout
+        gate, residual = (None if one is None else one.mT for one in (gate, residual))
+        return triangular_conv1d(
+            x.mT,
+            weight,
+            bias,
+            gate=gate,
+            residual=residual,
+            padding=padding,
+            layout="bdt" if layout == "btd" else "btd",
+            fill=fill,
+            diagonal=diagonal,
+            activation=activation,
+            math=math,
+            form=form,
+        ).mT
     pad = padding if type(padding) is int else resolve_padding(padding, weights.taps_of(weight.shape, form))
     options = (pad, layout, fill, diagonal, activation or "none", math, form)
     if _compiling() or not _direct(x, weight):

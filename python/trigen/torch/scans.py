@@ -61,7 +61,7 @@ def scan(
 
     dtypes: float16, bfloat16, float32 (x, gate, residual, y), float64 in plain torch; vectors and bias of any floating dtype: they are
     computed with in float32 (float64 beside float64), as the recurrence is, and rounded to nothing shorter. Under autocast x, gate and
-    residual are cast, the vectors are not. Returns y, contiguous, like x.
+    residual are cast, the vectors are not. Returns y, contiguous, like x; of an x that lies transposed (x.mT) it lies so, too.
     Differentiable in every tensor; second derivatives, forward mode and torch.func run in plain torch. On a CPU, and where set_fallback says
     so, plain torch computes all of it, without a matrix of T x T.
     Errors: ValueError, TypeError (arguments); trigen.TrigenError (libtrigen). Runs on the current stream of x's device and does not
@@ -102,7 +102,19 @@ def scan(
             decay_range=decay_range,
             decay_constant=decay_constant,
         )
-    placed = vectors.placed(x, given, layout, decay_range, decay_constant)
+    placed = vectors.placed(x, given, layout, decay_range, decay_constant)  # refuses by the names that were given
+    if arguments.lies_transposed(x, gate, residual):
+        gate, residual = (None if one is None else one.mT for one in (gate, residual))
+        return scan(
+            x.mT,
+            *given,
+            gate=gate,
+            residual=residual,
+            layout="bdt" if layout == "btd" else "btd",
+            activation=activation,
+            decay_range=decay_range,
+            decay_constant=decay_constant,
+        ).mT
     if key is None or not ops.direct(x, x) or any(type(one) not in ops._PLAIN_TYPES for one in present):
         w, bias = placed.make(given)
         run = _differentiable.run if not _compiling() and transforms.wanted() else _scan
