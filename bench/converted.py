@@ -32,7 +32,10 @@ def main():
     parser.add_argument("--warm", type=int, default=5)
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--precision", default="bfloat16", choices=sorted(PRECISIONS))
-    parser.add_argument("--compile", action="store_true", help="with arms under torch.compile")
+    modes = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+    parser.add_argument(
+        "--compile", nargs="+", choices=modes, default=[], help="with arms under torch.compile, of these modes"
+    )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--out")
     options = parser.parse_args()
@@ -48,7 +51,8 @@ def main():
     original = eval(options.model, names)
     report = Report(options.out, device)
     losses_of, step_ms = {}, {}
-    for kind in ("", "compiled ") if options.compile else ("",):
+    for mode in (None, *options.compile):
+        kind = f"compiled, {mode}: " if mode else ""
         for name in ("plain", "trigen"):
             arm = kind + name
             model = copy.deepcopy(original).to(device)
@@ -56,7 +60,7 @@ def main():
             if name == "trigen":
                 found = tt.convert(model, tokens=options.tokens)
                 line = {"converted": len(found.converted), "left": len(found.skipped)}
-            run = torch.compile(model, dynamic=False) if kind else model
+            run = torch.compile(model, dynamic=False, mode=mode) if mode else model
             source = texts(options.batch, options.tokens, device)
             optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
             losses, seconds = training_steps(

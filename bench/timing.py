@@ -142,5 +142,5 @@ def training_steps(run, optimiser, tokens, autocast, device, warm, steps):
         optimiser.step()
         synchronize(device)
         seconds.append(time.perf_counter() - start)
-        losses.append(loss.detach())
+        losses.append(loss.detach().clone())  # a CUDA graph writes the next one there
     return losses, seconds[warm:]
