@@ -164,17 +164,19 @@ int loads_of_diagonals(const StreamK& s, double tiles, int tokens, int grid) {
 }
 
 // grad_weight by slices: a cluster for every tile. Where not all of them run at the same time with one block on an SM,
-// some wait for their turn, or two blocks share an SM where both fit.
+// some wait for their turn, or two blocks share an SM where both fit. Narrow tiles are half of wide ones.
 Work sliced_weight_work(const Problem& p, const Target& target, const Config& c) {
-  constexpr int64_t kRegisters = 64;  // of a thread, with sums of 64 x 64
+  const int64_t kRegisters = c.tile_n;  // of a thread, with sums of 64 x tile_n
   const StreamK s = weight_stream_k(p, c, c.cluster);
-  const int clusters = std::max(1, s.wide), at_once = clusters_at_once(target, c.cluster);
+  const int clusters = std::max(1, s.wide + s.narrow), at_once = clusters_at_once(target, c.cluster);
   const auto fit =
       static_cast<int>(target.shared_per_sm / (weight::shared_bytes(c) + target.reserved_shared_per_block));
   const bool beside = fit > 1;
-  const double turns = clusters <= fit * at_once
-                           ? std::max(1.0, static_cast<double>(clusters) / at_once)
-                           : static_cast<double>(fit * schedule::ceil_div(clusters, fit * at_once));
+  const double narrow = weight::panels(c) > 1 ? 0.5 * s.narrow : 0;  // in wide tiles
+  const double all = clusters <= fit * at_once
+                         ? static_cast<double>(clusters) / at_once
+                         : static_cast<double>(fit * schedule::ceil_div(clusters, fit * at_once));
+  const double turns = std::max(1.0, all * (1 - narrow / clusters));
   const double steps = static_cast<double>(s.depth) / c.cluster, depth = multiplied_depth(p, c),
                fed = 128.0 * (c.tile_m + c.tile_n);
   Work work{.rates = "ring_slices",
@@ -197,7 +199,7 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
   work.all.tiles = clusters * tiles;
   work.busy = std::min(1.0, static_cast<double>(clusters) * c.cluster / target.sms);
   work.memory_bytes = count_work(p).min_bytes;
-  work.l2_bytes = s.depth * fed * clusters;
+  work.l2_bytes = s.depth * (fed * clusters - 128.0 * c.tile_n * narrow);
   put_copies(work, p, c);
   return work;
 }

@@ -10,11 +10,14 @@ namespace trigen::persistent {
 
 // The staging panels of one multiplying warpgroup, used in turn.
 // G::kTokens: the output's tokens are contiguous, not its features.
+// G::kReusesPanels: false where there is one for every panel of the block's only tile, in the ring.
 template <class G>
-struct OutputPanels : Staging<G::kStorePanels, 128> {
+struct OutputPanels : Staging<G::kStorePanels, 128, G::kReusesPanels> {
   __device__ __forceinline__ OutputPanels(const Ring<G>& ring, unsigned group)
-      : Staging<G::kStorePanels, 128>(
-            ring.base + G::kStages * G::kStageBytes + group * G::kStorePanels * kPanelBytes, 1 + group) {}
+      : Staging<G::kStorePanels, 128, G::kReusesPanels>(
+            ring.base + (G::kReusesPanels ? G::kStages * G::kStageBytes : 0) +
+                group * G::kStorePanels * kPanelBytes,
+            1 + group) {}
 
   // Stores 64 columns, whose 32 sums a thread begin at `sum`. finish(four sums, column, words): the two words
   // of columns `column`, + 1 in rows lane / 4 and lane / 4 + 8 of the warp. With contiguous tokens the
