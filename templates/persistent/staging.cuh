@@ -68,9 +68,9 @@ struct Staging {
   __device__ __forceinline__ void send(const TensorMap& map, unsigned panel, int c0, int c1, int c2, int c3) {
     send([&] { ptx::tma_store(map, panel, c0, c1, c2, c3); });
   }
-  // The last copies read shared memory: wait for them before the block ends.
+  // The last copies read shared memory: wait for that before the block ends. What they write is there when the launch has ended.
   __device__ __forceinline__ void finish() const {
-    if (leads()) ptx::tma_store_wait();
+    if (leads()) ptx::tma_store_wait_read<0>();
   }
 };
 
