@@ -61,7 +61,8 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
 }
 
 // Narrow boxes are for activations as they lie: joined batches leave nothing empty. Whole batches one below the other are
-// for single taps that TMA reads as they lie; slices for single taps of few tiles, with at least one k block for each. Of a
+// for single taps that TMA reads as they lie; slices for single taps of few tiles, with at least one k block for each, whole
+// matrices in a block for gram's that fill the last row of its panels. Of a
 // Toeplitz matrix both warpgroups leave diagonals of every tile, of no form batches are stacked.
 bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
@@ -71,7 +72,8 @@ bool allows(const Problem& p, const Config& c) {
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
-  if (p.K > 1 || (c.tile_m != c.tile_n && p.op != Op::kGram)) return false;
+  if (p.K > 1 || ((c.tile_m != c.tile_n || weight::whole(c)) && p.op != Op::kGram)) return false;
+  if (weight::whole(c) && (p.T > c.tile_m || p.T <= c.tile_m - persistent::kPanel)) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
   return rows <= kMostTiles && p.H * rows * rows <= kMostTiles &&
          weight_stream_k(p, c, c.cluster).depth >= c.cluster;
@@ -106,7 +108,11 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           {&Config::cluster, values(clusters)},
           weight_boxes_key(p),
           // Taps hold two stages and wait for a third.
-          range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
+          range_key(&Config::stages,
+                    weight::whole(c) ? 4
+                    : p.K > 1        ? 3
+                                     : 2,
+                    12),
           raster_key(),
           weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
           : weight::takes_turns(c)
@@ -144,7 +150,7 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   if (weight::slices(c)) {
     c.split_k = c.cluster;
     if (c.tile_m != c.tile_n && p.T <= c.tile_m) return;
-    const bool wide = c.tile_m != c.tile_n;
+    const bool wide = c.tile_m != c.tile_n, whole = weight::whole(c);
     // Tiles of 64 x 64: three blocks fit on an SM, two with more stages, or one with many. Of 64 x 128 two, or one.
     constexpr int kFewStages = 3, kManyStages = 11, kWideStages = 4;
     const auto blocks = static_cast<int>(grid(p, target, c));
@@ -152,7 +158,7 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
     if (c.tile_n == 64 && blocks <= room) c.stages = kManyStages;
     if (c.tile_n == 64 && blocks > 2 * room) c.stages = kFewStages;
     if (wide && blocks > room) c.stages = kWideStages;
-    if (blocks <= (c.tile_m == 128 ? 1 : wide ? 4 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
+    if (blocks <= (c.tile_m == 128 ? 1 : wide || whole ? 4 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.

@@ -1,0 +1,243 @@
+// Sums of slices (slices.cuh) on their way through shared memory: each row to the block that owns it, which adds and writes it.
+#pragma once
+
+#include "persistent/slice_geometry.cuh"
+#include "ptx/movmatrix.cuh"
+
+namespace trigen::persistent::weight {
+
+// The same shared-memory address in another block of the cluster. A block's own addresses are some of the
+// cluster's.
+template <Kernel C>
+__device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) {
+  if constexpr (C.config.cluster == 1) return address;
+  return ptx::cluster_address(address, rank);
+}
+
+// Where an owner has the sums of one of its eights: `stride` bytes from one rank's to the next one's.
+struct SentPlace {
+  unsigned offset, stride;
+};
+// Panels of row `row` of a whole matrix's.
+template <Kernel C>
+__device__ __forceinline__ unsigned whole_width(unsigned row) {
+  constexpr unsigned kAll = panels(C.config);
+  return C.shape.fill == Fill::kLower ? row + 1 : kAll - row;
+}
+template <Kernel C>
+__device__ __forceinline__ SentPlace sent_place(unsigned eight) {
+  constexpr unsigned kSlices = C.config.cluster, kInRow = kPanel / kSentRows;
+  if constexpr (whole(C.config)) {
+    // What all eights before have, in panels: owners have the same number of each row's.
+    const unsigned first = eight / kSlices * kSlices, row = first / kInRow;
+    const unsigned before = (row + 1) * (first - row * (kInRow / 2));
+    constexpr unsigned kPanelSums = kPanel / 16 * kSentBytes;
+    return {kPanelSums * (C.shape.fill == Fill::kLower ? before : (panels(C.config) + 1) * first - before),
+            kPanelSums * whole_width<C>(row)};
+  } else {
+    return {eight / kSlices * (kSlices * eight_bytes(C.config)),
+            static_cast<unsigned>(eight_bytes(C.config))};
+  }
+}
+// Panels of an eight that are sent, and the first one's place in the tile.
+template <Kernel C>
+__device__ __forceinline__ unsigned sent_panels(const SlicedTile& tile, unsigned eight) {
+  return whole(C.config) ? whole_width<C>(eight * kSentRows / kPanel) : static_cast<unsigned>(tile.panels);
+}
+template <Kernel C>
+__device__ __forceinline__ int first_sent(unsigned eight) {
+  return whole(C.config) && C.shape.fill == Fill::kUpper
+             ? static_cast<int>(eight * kSentRows) / kPanel * kPanel
+             : 0;
+}
+
+// A warpgroup's sums of 64 rows, from eight `first` of the tile on, and kPanels panels: each row to the block that owns it.
+template <Kernel C, int kPanels>
+__device__ __forceinline__ void send_sums(unsigned shared, const float* sum, const SlicedTile& tile,
+                                          int tokens, unsigned first, unsigned rank) {
+  using G = SliceGeometry<C>;
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+#pragma unroll
+  for (unsigned half = 0; half < 2; ++half) {
+    const unsigned eight = first + 2 * warp + half;
+    if (whole(C.config) && static_cast<int>(eight * kSentRows) >= tokens) break;
+    const SentPlace at = sent_place<C>(eight);
+    const unsigned to = address_in<C>(shared + G::kExchange + at.offset + rank * at.stride + 16 * lane,
+                                      eight % C.config.cluster);
+#pragma unroll
+    for (unsigned i = 0; i < kPanels * (kPanel / 16); ++i) {
+      if (i >= 4 && static_cast<int>(i / 4) >= tile.panels) break;
+      const float* const own = sum + 8 * i + 2 * half;
+      ptx::store_cluster(to + i * kSentBytes, own[0], own[1], own[4], own[5]);
+    }
+  }
+}
+// Those of grad_bias.
+template <Kernel C>
+__device__ __forceinline__ void send_bias(unsigned shared, const float* bias, unsigned rank) {
+  using G = SliceGeometry<C>;
+  constexpr unsigned kSlices = C.config.cluster;
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+  for (unsigned half = 0; half < 2; ++half) {
+    const unsigned eight = 2 * warp + half, slot = eight / kSlices, owner = eight % kSlices;
+    if (lane % 4 == 0)
+      ptx::store_cluster(
+          address_in<C>(shared + G::kBiasExchange + rank * G::kBiasBytes + slot * (kSentRows * 4) + lane,
+                        owner),
+          bias[2 * half]);
+  }
+}
+
+// This block's rows of both triangles, where rows of D are whole pieces of 16 bytes: a warp adds 8 rows and 16 columns at a
+// time, and writes each square of 8 a second time transposed.
+template <Kernel C>
+__device__ __forceinline__ void add_mirrored(const Params& p, unsigned shared, const SlicedTile& tile,
+                                             int tokens, unsigned rank) {
+  using G = SliceGeometry<C>;
+  constexpr unsigned kSlices = C.config.cluster, kWarps = 4 * G::kConsumers,
+                     kAtOnce = kSlices > 4   ? 1
+                               : kSlices > 2 ? 2
+                                             : 4;
+  constexpr bool kLower = C.shape.fill == Fill::kLower, kReadsC = C.shape.residual;
+  constexpr DType kW = C.shape.wdtype;
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int line = static_cast<int>(lane / 4), pair = static_cast<int>(lane % 4 * 2);
+#pragma unroll 1
+  for (unsigned chunk = warp; chunk < C.config.tile_n / 16; chunk += kWarps) {
+#pragma unroll 1
+    for (unsigned first = rank; first < C.config.tile_m / kSentRows; first += kAtOnce * kSlices) {
+      // A unit: eight `first` + i * kSlices. Its squares begin at (row, column) and (row, column + 8).
+      int row[kAtOnce], column[kAtOnce];
+      unsigned words[kAtOnce][kSlices][4], c[kAtOnce][2];
+      bool any[kAtOnce];
+      const auto inside = [&](bool unit, int first_row, int at) {  // and not above the diagonal
+        return unit && at < tokens && (kLower ? at <= first_row : at >= first_row);
+      };
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const unsigned eight = first + i * kSlices;
+        row[i] = tile.row + static_cast<int>(eight * kSentRows);
+        column[i] = tile.column + first_sent<C>(eight) + static_cast<int>(16 * chunk);
+        any[i] = eight < C.config.tile_m / kSentRows && row[i] < tokens &&
+                 chunk < sent_panels<C>(tile, eight) * (kPanel / 16);
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          if constexpr (kReadsC)
+            c[i][j] = ptx::load_global_if(static_cast<const Storage<kW>*>(p.residual.data) +
+                                              (tile.head * p.residual.head +
+                                               (row[i] + line) * p.residual.row + column[i] + 8 * j + pair),
+                                          p.beta != 0 && inside(any[i], row[i], column[i] + 8 * j));
+          else
+            c[i][j] = 0;
+      }
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        if (!any[i]) continue;
+        const SentPlace at = sent_place<C>(first + i * kSlices);
+#pragma unroll
+        for (unsigned r = 0; r < kSlices; ++r)
+          ptx::load_shared<16>(words[i][r], shared + G::kExchange + at.offset + r * at.stride +
+                                                chunk * kSentBytes + 16 * lane);
+      }
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i)
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          if (!inside(any[i], row[i], column[i] + 8 * j)) continue;
+          float v[2];
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            v[e] = __uint_as_float(words[i][0][2 * j + e]);
+#pragma unroll
+            for (unsigned r = 1; r < kSlices; ++r) v[e] += __uint_as_float(words[i][r][2 * j + e]);
+          }
+          const int at = column[i] + 8 * j;
+          gram::pair_values<C>(p, row[i] + line - (at + pair), c[i][j], v[0], v[1]);
+          unsigned own = pack<kW>(v[0], v[1]);
+          const unsigned mirrored = ptx::movmatrix_trans(own);
+          if (at == row[i]) {  // of the square on the diagonal each half twice
+            if (kLower ? pair > line : pair < line) own = (own & 0xFFFF0000u) | (mirrored & 0xFFFF);
+            if (kLower ? pair + 1 > line : pair + 1 < line) own = (own & 0xFFFF) | (mirrored & 0xFFFF0000u);
+          } else {
+            *reinterpret_cast<unsigned*>(gram::element<C>(p, tile.head, at + line, row[i] + pair)) = mirrored;
+          }
+          *reinterpret_cast<unsigned*>(gram::element<C>(p, tile.head, row[i] + line, at + pair)) = own;
+        }
+    }
+  }
+}
+
+// This block's rows.
+template <Kernel C>
+__device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const SlicedTile& tile, int tokens,
+                                         int diag, unsigned rank) {
+  using G = SliceGeometry<C>;
+  if constexpr (C.shape.mirror && kStagedOutput<C>) return add_mirrored<C>(p, shared, tile, tokens, rank);
+  constexpr unsigned kSlices = C.config.cluster, kPairs = C.config.tile_n / 2,
+                     kAtOnce = kSentRows * kPairs / (128 * G::kConsumers);
+  const unsigned thread = threadIdx.x;
+  // Neighbours have one row; where columns become rows, too, they have the eight rows of one pair.
+  const auto line_of = [](unsigned at) { return C.shape.mirror ? at % kSentRows : at / kPairs; };
+  const auto pair_of = [](unsigned at) { return C.shape.mirror ? at / kSentRows : at % kPairs; };
+#pragma unroll 1
+  for (unsigned eight = rank; eight < C.config.tile_m / kSentRows; eight += kSlices) {
+    const SentPlace sent = sent_place<C>(eight);
+    const unsigned from = shared + G::kExchange + sent.offset;
+    const unsigned pairs = sent_panels<C>(tile, eight) * (kPanel / 2);
+    if (whole(C.config) && tile.row + static_cast<int>(eight * kSentRows) >= tokens) break;
+    unsigned words[kAtOnce][kSlices][2];
+#pragma unroll
+    for (unsigned i = 0; i < kAtOnce; ++i) {
+      const unsigned at = thread + i * (128 * G::kConsumers), line = line_of(at), pair = pair_of(at);
+      if (pair >= pairs) continue;
+      // In the order of send_sums's lanes: columns 16 k + 2 l and + 1, then 16 k + 8 + 2 l and + 1.
+      const unsigned own = from + pair / 8 * kSentBytes + (4 * line + pair % 4) * 16 + pair / 4 % 2 * 8;
+#pragma unroll
+      for (unsigned r = 0; r < kSlices; ++r) ptx::load_shared<8>(words[i][r], own + r * sent.stride);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kAtOnce; ++i) {
+      const unsigned at = thread + i * (128 * G::kConsumers);
+      if (pair_of(at) >= pairs) continue;
+      float v[2] = {__uint_as_float(words[i][0][0]), __uint_as_float(words[i][0][1])};
+#pragma unroll
+      for (unsigned r = 1; r < kSlices; ++r) {
+        v[0] += __uint_as_float(words[i][r][0]);
+        v[1] += __uint_as_float(words[i][r][1]);
+      }
+      write_pair<C>(p, tile.head, 0, tokens, diag,
+                    tile.row + static_cast<int>(eight * kSentRows + line_of(at)),
+                    tile.column + first_sent<C>(eight) + static_cast<int>(pair_of(at) * 2), v[0], v[1]);
+    }
+  }
+  const unsigned eight = thread / kSentRows * kSlices + rank;
+  if (C.shape.bias && tile.sums_bias && eight < C.config.tile_m / kSentRows) {
+    float v = 0;
+#pragma unroll
+    for (unsigned r = 0; r < kSlices; ++r) {
+      unsigned word;
+      ptx::load_shared<4>(&word, shared + G::kBiasExchange + r * G::kBiasBytes + thread * 4);
+      v = r == 0 ? __uint_as_float(word) : v + __uint_as_float(word);
+    }
+    write_bias<C>(p, tile.head, tokens, tile.row + static_cast<int>(eight * kSentRows + thread % kSentRows),
+                  v);
+  }
+}
+
+// From the sums of a multiplying warpgroup to the output. `send` sends them.
+template <Kernel C, class Send>
+__device__ __forceinline__ void exchange_sums(const Params& p, const Ring<SliceGeometry<C>>& ring,
+                                              const SlicedTile& tile, const Extents<C>& z, unsigned rank,
+                                              const Send& send) {
+  if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
+  if (tile.any) send();
+  // All sums have come.
+  if constexpr (C.config.cluster == 1)
+    ptx::named_barrier(1, 128 * SliceGeometry<C>::kConsumers);
+  else
+    ptx::cluster_sync();
+  if (tile.any) add_sent<C>(p, ring.base, tile, z.tokens, z.diag, rank);
+}
+
+}  // namespace trigen::persistent::weight
