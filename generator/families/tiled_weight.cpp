@@ -134,6 +134,11 @@ bool TiledWeight::fits(const Problem&, const Config& c) const {
 }
 int64_t TiledWeight::shared_bytes(const Problem&, const Config& c) const { return weight::shared_bytes(c); }
 int TiledWeight::threads(const Problem&, const Config& c) const { return weight::threads(c); }
+uint32_t TiledWeight::grid(const Problem& p, const Target& target, const Config& c) const {
+  if (!weight::slices(c)) return PersistentKernel::grid(p, target, c);
+  const persistent::StreamK s = weight_stream_k(p, c, c.cluster);  // a cluster for every tile
+  return static_cast<uint32_t>(std::max(1, s.wide + s.narrow) * c.cluster);
+}
 
 std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) const {
   std::vector<Config> out;
@@ -157,7 +162,8 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
     const int room = clusters_at_once(target, c.cluster) * c.cluster;
     if (c.tile_n == 64 && blocks <= room) c.stages = kManyStages;
     if (c.tile_n == 64 && blocks > 2 * room) c.stages = kFewStages;
-    if (wide && blocks > room) c.stages = kWideStages;
+    if (wide && blocks <= room) out.push_back(c);
+    if (wide) c.stages = kWideStages;  // also where one is enough: the next launch's block begins beside it
     if (blocks <= (c.tile_m == 128 ? 1 : wide || whole ? 4 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }

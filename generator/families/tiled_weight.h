@@ -26,6 +26,7 @@ class TiledWeight final : public PersistentKernel {
   bool fits(const Problem& problem, const Config& config) const override;
   int64_t shared_bytes(const Problem& problem, const Config& config) const override;
   int threads(const Problem& problem, const Config& config) const override;
+  uint32_t grid(const Problem& problem, const Target& target, const Config& config) const override;
   std::vector<Config> space(const Problem& problem, const Target& target) const override;
   std::optional<Config> any_size(const Problem& problem) const override;
   void add_launches(const Problem& problem, const Target& target, const Config& config, Launch product,

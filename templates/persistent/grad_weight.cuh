@@ -137,6 +137,35 @@ __device__ __forceinline__ unsigned panel_of_a(const Ring<G>& ring, int stage, i
                   : ring.a(stage) + box_offset<C, consumers(C.config)>(i, 0);
 }
 
+// A panel of one box into the L2.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_panel(const TensorMap& map, const BlockBoxes<C>& at, int token,
+                                               int head) {
+  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+  ptx::tma_prefetch_box(map, kTokens ? token : at.feature, kTokens ? at.feature : token, head, at.batch);
+}
+// gram's k blocks that a loading thread asks for in the L2 ahead of griddepcontrol.wait.
+inline constexpr int kFirstBlocks = 4;
+
+// The loading thread, there: the first tile's, where the block loads for itself alone. No value is read.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_gram(const StreamK& stream_k, int features, bool itself,
+                                              const TensorMap& map_dy, const TensorMap& map_x) {
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  WorkTile work;
+  if (!walk.next(work)) return;
+  const int rows = own_panel<C>(itself, work) >= 0 ? 0 : 2, columns = work.narrow ? 2 : panels(C.config);
+  BlockBoxes<C> from(features, work.origin + work.begin * work.step);
+  const BlockBoxes<C> step(features, work.step);
+#pragma unroll 1
+  for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks, work.end); ++block) {
+    for (int i = 0; i < rows; ++i) prefetch_panel<C>(map_dy, from, 128 * work.row + kPanel * i, work.copy);
+    for (int i = 0; i < columns; ++i)
+      prefetch_panel<C>(map_x, from, 128 * work.column + kPanel * i, work.copy);
+    from.advance(step);
+  }
+}
+
 // The loading thread. `itself`: of multiplies_itself.
 template <Kernel C>
 __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const StreamK& stream_k,
@@ -496,6 +525,9 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   if constexpr (stacks(C.config)) clear_unfilled<C>(ring.base);
   prepare<G>([&] { ring.init(); }, map_dy, map_x, map_dw);
   if constexpr (lets_next_start(C.shape, C.config)) ptx::let_next_launch_start();
+  if constexpr (C.shape.op == Op::kGram && C.shape.dtype != DType::kF32 && C.config.cluster == 1)
+    if (threadIdx.x == 128 * kConsumers)
+      prefetch_gram<C>(stream_k, depth_rows<C>(p, z.features).features, itself, map_dy, map_x);
   ptx::wait_for_launches_before();
   split_roles<G>(
       [&](unsigned thread) {

@@ -43,7 +43,7 @@ TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr bool whole(const Config& c) { return c.tile_m > 128; }
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
   if (whole(c)) return true;
-  if (c.tile_m == 64) return c.tile_n == 128 || c.cluster > 1 || c.warps_m == 4;
+  if (c.tile_m == 64) return c.tile_n == 128 || (c.tile_n == 64 && (c.cluster > 1 || c.warps_m == 4));
   return c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {
@@ -71,6 +71,23 @@ TRIGEN_HOST_DEVICE constexpr int owned_eights(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int eight_bytes(const Config& c) { return c.tile_n / 16 * kSentBytes; }
 // Panels in the triangle of a whole matrix.
 TRIGEN_HOST_DEVICE constexpr int whole_panels(const Config& c) { return panels(c) * (panels(c) + 1) / 2; }
+TRIGEN_HOST_DEVICE constexpr int whole_width(const Config& c, Fill fill, int row) {  // of row `row` of these
+  return fill == Fill::kLower ? row + 1 : panels(c) - row;
+}
+// Where a block that owns an eight has its sums: `stride` bytes from one slice's to the next one's.
+struct SentPlace {
+  unsigned offset, stride;
+};
+TRIGEN_HOST_DEVICE constexpr SentPlace sent_place(const Config& c, Fill fill, int eight) {
+  const int first = eight / c.cluster * c.cluster;  // those before are shared out evenly
+  if (!whole(c))
+    return {static_cast<unsigned>(first * eight_bytes(c)), static_cast<unsigned>(eight_bytes(c))};
+  constexpr int kInRow = kPanel / kSentRows, kPanelSums = kPanel / 16 * kSentBytes;
+  const int row = first / kInRow, lower = (row + 1) * (first - row * (kInRow / 2));  // panels of those before
+  const int before = fill == Fill::kLower ? lower : (panels(c) + 1) * first - lower;
+  return {static_cast<unsigned>(kPanelSums * before),
+          static_cast<unsigned>(kPanelSums * whole_width(c, fill, row))};
+}
 TRIGEN_HOST_DEVICE constexpr int exchange_bytes(const Config& c) {  // and grad_bias
   if (whole(c)) return whole_panels(c) * (kPanel / kSentRows) * (kPanel / 16 * kSentBytes);
   return owned_eights(c) * c.cluster * (eight_bytes(c) + kSentRows * 4);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "persistent/slice_geometry.cuh"
-#include "ptx/movmatrix.cuh"
 
 namespace trigen::persistent::weight {
 
@@ -14,35 +13,12 @@ __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) 
   return ptx::cluster_address(address, rank);
 }
 
-// Where an owner has the sums of one of its eights: `stride` bytes from one rank's to the next one's.
-struct SentPlace {
-  unsigned offset, stride;
-};
-// Panels of row `row` of a whole matrix's.
-template <Kernel C>
-__device__ __forceinline__ unsigned whole_width(unsigned row) {
-  constexpr unsigned kAll = panels(C.config);
-  return C.shape.fill == Fill::kLower ? row + 1 : kAll - row;
-}
-template <Kernel C>
-__device__ __forceinline__ SentPlace sent_place(unsigned eight) {
-  constexpr unsigned kSlices = C.config.cluster, kInRow = kPanel / kSentRows;
-  if constexpr (whole(C.config)) {
-    // What all eights before have, in panels: owners have the same number of each row's.
-    const unsigned first = eight / kSlices * kSlices, row = first / kInRow;
-    const unsigned before = (row + 1) * (first - row * (kInRow / 2));
-    constexpr unsigned kPanelSums = kPanel / 16 * kSentBytes;
-    return {kPanelSums * (C.shape.fill == Fill::kLower ? before : (panels(C.config) + 1) * first - before),
-            kPanelSums * whole_width<C>(row)};
-  } else {
-    return {eight / kSlices * (kSlices * eight_bytes(C.config)),
-            static_cast<unsigned>(eight_bytes(C.config))};
-  }
-}
 // Panels of an eight that are sent, and the first one's place in the tile.
 template <Kernel C>
 __device__ __forceinline__ unsigned sent_panels(const SlicedTile& tile, unsigned eight) {
-  return whole(C.config) ? whole_width<C>(eight * kSentRows / kPanel) : static_cast<unsigned>(tile.panels);
+  return whole(C.config) ? static_cast<unsigned>(whole_width(C.config, C.shape.fill,
+                                                             static_cast<int>(eight * kSentRows) / kPanel))
+                         : static_cast<unsigned>(tile.panels);
 }
 template <Kernel C>
 __device__ __forceinline__ int first_sent(unsigned eight) {
@@ -61,7 +37,7 @@ __device__ __forceinline__ void send_sums(unsigned shared, const float* sum, con
   for (unsigned half = 0; half < 2; ++half) {
     const unsigned eight = first + 2 * warp + half;
     if (whole(C.config) && static_cast<int>(eight * kSentRows) >= tokens) break;
-    const SentPlace at = sent_place<C>(eight);
+    const SentPlace at = sent_place(C.config, C.shape.fill, static_cast<int>(eight));
     const unsigned to = address_in<C>(shared + G::kExchange + at.offset + rank * at.stride + 16 * lane,
                                       eight % C.config.cluster);
 #pragma unroll
@@ -90,7 +66,7 @@ __device__ __forceinline__ void send_bias(unsigned shared, const float* bias, un
 }
 
 // This block's rows of both triangles, where rows of D are whole pieces of 16 bytes: a warp adds 8 rows and 16 columns at a
-// time, and writes each square of 8 a second time transposed.
+// time, and writes each square of 8 x 8 a second time transposed.
 template <Kernel C>
 __device__ __forceinline__ void add_mirrored(const Params& p, unsigned shared, const SlicedTile& tile,
                                              int tokens, unsigned rank) {
@@ -134,7 +110,7 @@ __device__ __forceinline__ void add_mirrored(const Params& p, unsigned shared, c
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         if (!any[i]) continue;
-        const SentPlace at = sent_place<C>(first + i * kSlices);
+        const SentPlace at = sent_place(C.config, C.shape.fill, static_cast<int>(first + i * kSlices));
 #pragma unroll
         for (unsigned r = 0; r < kSlices; ++r)
           ptx::load_shared<16>(words[i][r], shared + G::kExchange + at.offset + r * at.stride +
@@ -155,13 +131,11 @@ __device__ __forceinline__ void add_mirrored(const Params& p, unsigned shared, c
           const int at = column[i] + 8 * j;
           gram::pair_values<C>(p, row[i] + line - (at + pair), c[i][j], v[0], v[1]);
           unsigned own = pack<kW>(v[0], v[1]);
-          const unsigned mirrored = ptx::movmatrix_trans(own);
-          if (at == row[i]) {  // of the square on the diagonal each half twice
-            if (kLower ? pair > line : pair < line) own = (own & 0xFFFF0000u) | (mirrored & 0xFFFF);
-            if (kLower ? pair + 1 > line : pair + 1 < line) own = (own & 0xFFFF) | (mirrored & 0xFFFF0000u);
-          } else {
-            *reinterpret_cast<unsigned*>(gram::element<C>(p, tile.head, at + line, row[i] + pair)) = mirrored;
-          }
+          if (at == row[i])
+            own = symmetric_square<kLower>(own, lane);
+          else
+            *reinterpret_cast<unsigned*>(gram::element<C>(p, tile.head, at + line, row[i] + pair)) =
+                ptx::movmatrix_trans(own);
           *reinterpret_cast<unsigned*>(gram::element<C>(p, tile.head, row[i] + line, at + pair)) = own;
         }
     }
@@ -182,7 +156,7 @@ __device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const
   const auto pair_of = [](unsigned at) { return C.shape.mirror ? at / kSentRows : at % kPairs; };
 #pragma unroll 1
   for (unsigned eight = rank; eight < C.config.tile_m / kSentRows; eight += kSlices) {
-    const SentPlace sent = sent_place<C>(eight);
+    const SentPlace sent = sent_place(C.config, C.shape.fill, static_cast<int>(eight));
     const unsigned from = shared + G::kExchange + sent.offset;
     const unsigned pairs = sent_panels<C>(tile, eight) * (kPanel / 2);
     if (whole(C.config) && tile.row + static_cast<int>(eight * kSentRows) >= tokens) break;

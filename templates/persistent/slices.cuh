@@ -12,19 +12,14 @@ namespace trigen::persistent::weight {
 template <Kernel C>
 __device__ __forceinline__ void prefetch_slice(const SlicedTile& tile, int depth, int features, int rank,
                                                const TensorMap& map_dy, const TensorMap& map_x) {
-  constexpr int kBlocks = 4;
-  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  const int end = schedule::min(depth, rank + kBlocks * C.config.cluster);
-  const auto prefetch = [&](const TensorMap& map, const BlockBoxes<C>& from, int token) {
-    ptx::tma_prefetch_box(map, kTokens ? token : from.feature, kTokens ? from.feature : token, tile.head,
-                          from.batch);
-  };
+  const int end = schedule::min(depth, rank + kFirstBlocks * C.config.cluster);
 #pragma unroll 1
   for (int block = rank; block < end; block += C.config.cluster) {
     const BlockBoxes<C> from(features, block);
-    for (int i = 0; i < tile.panels; ++i) prefetch(map_x, from, tile.column + kPanel * i);
+    for (int i = 0; i < tile.panels; ++i) prefetch_panel<C>(map_x, from, tile.column + kPanel * i, tile.head);
     if (tile.own >= 0) continue;
-    for (int i = 0; i < C.config.tile_m / kPanel; ++i) prefetch(map_dy, from, tile.row + kPanel * i);
+    for (int i = 0; i < C.config.tile_m / kPanel; ++i)
+      prefetch_panel<C>(map_dy, from, tile.row + kPanel * i, tile.head);
   }
 }
 

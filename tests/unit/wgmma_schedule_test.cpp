@@ -482,10 +482,10 @@ TEST(Geometry, TilesOf64AreThoseOfTheTriangle) {
 
 // Every row of a tile of slices has one owner with room for what the others send it.
 TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
-  for (const int tile : {64, 128})
+  for (const auto& [tile, columns] : {std::pair{64, 64}, {64, 128}, {128, 128}})
     for (const int cluster : {1, 2, 3, 4, 5, 6, 7, 8}) {
       Config c{};
-      c.tile_m = c.tile_n = tile, c.tile_k = 64, c.stages = 2, c.cluster = c.split_k = cluster;
+      c.tile_m = tile, c.tile_n = columns, c.tile_k = 64, c.stages = 2, c.cluster = c.split_k = cluster;
       c.warps_m = tile / 16;
       if (tile == 128 && (cluster == 1 || cluster == 4)) {
         EXPECT_EQ(weight::squares(c), cluster == 4);
@@ -498,9 +498,34 @@ TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
       EXPECT_EQ(weight::threads(c), 2 * tile + 128);
       EXPECT_GE(weight::owned_eights(c) * cluster, tile / 8);
       EXPECT_LT((weight::owned_eights(c) - 1) * cluster, tile / 8);
-      EXPECT_GE(weight::exchange_bytes(c), tile * (tile + 1) * 4) << "one block's share of all blocks' sums";
+      EXPECT_GE(weight::exchange_bytes(c), tile * (columns + 1) * 4)
+          << "one block's share of all blocks' sums";
       EXPECT_LE(weight::shared_bytes(c), kSharedLimit);
     }
+}
+
+// Those of a whole matrix are as wide as the triangle there.
+TEST(Geometry, SlicesOwnAWholeTriangle) {
+  for (const int tile : {192, 256})
+    for (const int cluster : {1, 2, 4, 8})
+      for (const Fill fill : {Fill::kLower, Fill::kUpper}) {
+        Config c{};
+        c.tile_m = c.tile_n = tile, c.tile_k = 64, c.warps_m = 8, c.cluster = c.split_k = cluster;
+        c.stages = tile == 192 ? 9 : 7;
+        ASSERT_TRUE(weight::slices(c) && weight::whole(c) && !weight::squares(c));
+        EXPECT_LE(weight::shared_bytes(c), kSharedLimit);
+        for (int owner = 0; owner < cluster; ++owner) {
+          unsigned end = 0;
+          for (int eight = owner; eight < tile / 8; eight += cluster) {
+            const weight::SentPlace at = weight::sent_place(c, fill, eight);
+            const int panels = fill == Fill::kLower ? eight / 8 + 1 : tile / 64 - eight / 8;
+            EXPECT_EQ(at.offset, end) << tile << " " << cluster << " " << eight;
+            EXPECT_EQ(at.stride, panels * 4u * weight::kSentBytes);
+            end = at.offset + cluster * at.stride;
+          }
+          EXPECT_EQ(end, static_cast<unsigned>(weight::exchange_bytes(c)));
+        }
+      }
 }
 
 // A tile of 64 x 64 with two warpgroups stacks whole batches; with one warpgroup it is a cluster of size 1.
