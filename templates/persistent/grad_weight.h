@@ -92,8 +92,12 @@ TRIGEN_HOST_DEVICE constexpr int exchange_bytes(const Config& c) {  // and grad_
   if (whole(c)) return whole_panels(c) * (kPanel / kSentRows) * (kPanel / 16 * kSentBytes);
   return owned_eights(c) * c.cluster * (eight_bytes(c) + kSentRows * 4);
 }
-// Sums of 128 columns come into the ring, once all of the cluster's products are done: stages count more.
-TRIGEN_HOST_DEVICE constexpr bool reuses_ring(const Config& c) { return c.tile_n >= 128; }
+// Sums of 128 columns and more come into the ring, once all of the cluster's products are done, where there are more stages than
+// fit beside them. A block alone has nothing to wait for.
+TRIGEN_HOST_DEVICE constexpr bool reuses_ring(const Config& c) {
+  const int beside = c.stages * stage_bytes(c) + exchange_bytes(c);
+  return c.tile_n >= 128 && (c.cluster == 1 || beside > kSharedLimit - kBarrierBytes);
+}
 // gram's tiles that a block makes alone leave as panels that are staged in the ring, once all of its products are done, where TMA
 // can store them (kStagedOutput).
 TRIGEN_HOST_DEVICE constexpr int ring_panels(const Config& c) {  // of a warpgroup: mirrored, too
