@@ -177,12 +177,8 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
                          ? static_cast<double>(clusters) / at_once
                          : static_cast<double>(fit * schedule::ceil_div(clusters, fit * at_once));
   const double turns = std::max(1.0, all * (1 - narrow / clusters));
-  // A whole matrix's products stop at the diagonal, and its rows are loaded once (B in A's memory, as most callers have it).
-  const bool whole = weight::whole(c);
   const double steps = static_cast<double>(s.depth) / c.cluster, depth = multiplied_depth(p, c),
-               fed = 128.0 * (c.tile_m + (whole ? 0 : c.tile_n)),
-               sums = whole ? double{kPanel} * kPanel * weight::whole_panels(c)
-                            : static_cast<double>(c.tile_m) * c.tile_n;
+               fed = 128.0 * (c.tile_m + c.tile_n);
   Work work{.rates = "ring_slices",
             .unit = Unit::kTensor16,
             .stages = c.stages,
@@ -191,12 +187,18 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
             .registers = beside ? kRegisters : 0,
             .shared_bytes = weight::shared_bytes(c),
             .cluster = c.cluster};
-  work.steps.push_back({.products = turns * sums * depth,
+  work.steps.push_back({.products = turns * c.tile_m * c.tile_n * depth,
                         .feed_bytes = turns * fed,
                         .split_bytes = activations_split_lines(p, c) ? turns * fed : 0,
                         .loads = beside ? 1 : turns});
-  // A block without a cluster sends nothing and waits for none: half of the time (not measured).
-  work.tile.elements = sums / (c.cluster > 1 ? 1 : 2);
+  // A block without a cluster sends nothing and waits for none: half of the time (not measured). gram's by TMA stages its sums in
+  // the ring; by an exchange the second triangle is more to write (an H200's figures in docs/experiments/gram.md).
+  constexpr double kAlone = 0.5, kStaged = 0.3, kMirrored = 1.3;
+  const bool by_tma = p.op == Op::kGram && c.vec_c == 8 && p.wdtype != DType::kF32;
+  const double output = c.cluster == 1                ? (by_tma ? kStaged : kAlone)
+                        : by_tma && p.epilogue.mirror ? kMirrored
+                                                      : 1;
+  work.tile.elements = output * c.tile_m * c.tile_n;
   const double tiles = !beside ? turns : turns > 1 ? 1.5 : 1;  // two ends overlap by half
   put_runs(work, clusters, false, [&](int) { return Run{.steps = {steps}, .tiles = tiles}; });
   work.all.steps = {clusters * steps};

@@ -61,8 +61,7 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
 }
 
 // Narrow boxes are for activations as they lie: joined batches leave nothing empty. Whole batches one below the other are
-// for single taps that TMA reads as they lie; slices for single taps of few tiles, with at least one k block for each, whole
-// matrices in a block for gram's that fill the last row of its panels. Of a
+// for single taps that TMA reads as they lie; slices for single taps of few tiles, with at least one k block for each. Of a
 // Toeplitz matrix both warpgroups leave diagonals of every tile, of no form batches are stacked.
 bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
@@ -72,8 +71,7 @@ bool allows(const Problem& p, const Config& c) {
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
-  if (p.K > 1 || ((c.tile_m != c.tile_n || weight::whole(c)) && p.op != Op::kGram)) return false;
-  if (weight::whole(c) && (p.T > c.tile_m || p.T <= c.tile_m - persistent::kPanel)) return false;
+  if (p.K > 1 || (c.tile_m != c.tile_n && p.op != Op::kGram)) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
   return rows <= kMostTiles && p.H * rows * rows <= kMostTiles &&
          weight_stream_k(p, c, c.cluster).depth >= c.cluster;
@@ -108,11 +106,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           {&Config::cluster, values(clusters)},
           weight_boxes_key(p),
           // Taps hold two stages and wait for a third.
-          range_key(&Config::stages,
-                    weight::whole(c) ? 4
-                    : p.K > 1        ? 3
-                                     : 2,
-                    12),
+          range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
           raster_key(),
           weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
           : weight::takes_turns(c)
@@ -166,8 +160,7 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
       if (blocks <= room) out.push_back(c);
       c.stages = kWideStages;
     }
-    if (blocks <= (wide || weight::whole(c) ? 4 : c.tile_m == 128 ? 1 : alone ? 3 : 2) * room)
-      out.push_back(c);
+    if (blocks <= (wide ? 4 : c.tile_m == 128 ? 1 : alone ? 3 : 2) * room) out.push_back(c);
     return;
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.

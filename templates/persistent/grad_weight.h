@@ -38,17 +38,11 @@ TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
 // Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64, 64 x 128 (gram's alone) or
 // 128 x 128, and they add their sums through distributed shared memory (slices.cuh). A tile of 64 rows with one warpgroup
 // is a cluster of size 1: nothing is exchanged. Blocks of other clusters load for each other, see below.
-// A tile of more than 128 rows is all of a matrix of gram: both warpgroups have rows of 64 with as many columns as lie in the
-// triangle (whole.cuh).
-TRIGEN_HOST_DEVICE constexpr bool whole(const Config& c) { return c.tile_m > 128; }
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
-  if (whole(c)) return true;
   if (c.tile_m == 64) return c.tile_n == 128 || (c.tile_n == 64 && (c.cluster > 1 || c.warps_m == 4));
   return c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
-TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {
-  return slices(c) && !whole(c) ? c.tile_m / 64 : kConsumers;
-}
+TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ? c.tile_m / 64 : kConsumers; }
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 // tile_m = 64, for T <= 64: each multiplying warpgroup has 64 rows of dy and of x of its own, as many batches one
 // below the other as fit, and sums 64 x 64, of which the T x T blocks on the diagonal count (stacked.cuh).
@@ -58,9 +52,8 @@ TRIGEN_HOST_DEVICE constexpr int stacked(int T) { return kPanel / schedule::max(
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
   return stacks(c) ? kConsumers : c.tile_n / kPanel;
 }
-// Of a whole matrix, one operand's: where B is not A, A's rows have the next stage.
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
-  return (whole(c) ? panels(c) : consumers(c) + panels(c)) * kPanelBytes;
+  return (consumers(c) + panels(c)) * kPanelBytes;
 }
 // Exchange of slices: rows by eights, owned by the slices of a tile in turn. 8 rows of 16 columns are 512
 // bytes, and 64 to keep their readers' banks apart.
@@ -69,40 +62,20 @@ TRIGEN_HOST_DEVICE constexpr int owned_eights(const Config& c) {
   return schedule::ceil_div(c.tile_m / kSentRows, c.cluster);
 }
 TRIGEN_HOST_DEVICE constexpr int eight_bytes(const Config& c) { return c.tile_n / 16 * kSentBytes; }
-// Panels in the triangle of a whole matrix.
-TRIGEN_HOST_DEVICE constexpr int whole_panels(const Config& c) { return panels(c) * (panels(c) + 1) / 2; }
-TRIGEN_HOST_DEVICE constexpr int whole_width(const Config& c, Fill fill, int row) {  // of row `row` of these
-  return fill == Fill::kLower ? row + 1 : panels(c) - row;
-}
-// Where a block that owns an eight has its sums: `stride` bytes from one slice's to the next one's.
-struct SentPlace {
-  unsigned offset, stride;
-};
-TRIGEN_HOST_DEVICE constexpr SentPlace sent_place(const Config& c, Fill fill, int eight) {
-  const int first = eight / c.cluster * c.cluster;  // those before are shared out evenly
-  if (!whole(c))
-    return {static_cast<unsigned>(first * eight_bytes(c)), static_cast<unsigned>(eight_bytes(c))};
-  constexpr int kInRow = kPanel / kSentRows, kPanelSums = kPanel / 16 * kSentBytes;
-  const int row = first / kInRow, lower = (row + 1) * (first - row * (kInRow / 2));  // panels of those before
-  const int before = fill == Fill::kLower ? lower : (panels(c) + 1) * first - lower;
-  return {static_cast<unsigned>(kPanelSums * before),
-          static_cast<unsigned>(kPanelSums * whole_width(c, fill, row))};
-}
 TRIGEN_HOST_DEVICE constexpr int exchange_bytes(const Config& c) {  // and grad_bias
-  if (whole(c)) return whole_panels(c) * (kPanel / kSentRows) * (kPanel / 16 * kSentBytes);
   return owned_eights(c) * c.cluster * (eight_bytes(c) + kSentRows * 4);
 }
-// Sums of 128 columns and more come into the ring, once all of the cluster's products are done, where there are more stages than
+// Sums of 128 columns come into the ring, once all of the cluster's products are done, where there are more stages than
 // fit beside them. A block alone has nothing to wait for.
 TRIGEN_HOST_DEVICE constexpr bool reuses_ring(const Config& c) {
   const int beside = c.stages * stage_bytes(c) + exchange_bytes(c);
-  return c.tile_n >= 128 && (c.cluster == 1 || beside > kSharedLimit - kBarrierBytes);
+  return c.tile_n == 128 && (c.cluster == 1 || beside > kSharedLimit - kBarrierBytes);
 }
 // gram's tiles that a block makes alone leave as panels that are staged in the ring, once all of its products are done, where TMA
 // can store them (kStagedOutput).
-TRIGEN_HOST_DEVICE constexpr int ring_panels(const Config& c) {  // of a warpgroup: mirrored, too
-  return whole(c) ? whole_panels(c) : 2 * panels(c);
-}
+TRIGEN_HOST_DEVICE constexpr int ring_panels(const Config& c) {
+  return 2 * panels(c);
+}  // of a warpgroup: mirrored, too
 TRIGEN_HOST_DEVICE constexpr int slices_bytes(const Config& c) {
   const int ring = c.stages * stage_bytes(c);
   return reuses_ring(c) ? schedule::max(ring, exchange_bytes(c)) : ring + exchange_bytes(c);

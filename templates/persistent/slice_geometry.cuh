@@ -15,16 +15,11 @@ TRIGEN_HOST_DEVICE constexpr Config own_ring(Config c) {
 template <Kernel C>
 inline constexpr bool kStagesOutput = C.shape.op == Op::kGram&& C.config.cluster == 1 && kStagedOutput<C>;
 
-template <Config c>
-inline constexpr Warpgroups kSliceGroups{.consumers = consumers(c),
-                                         .load_registers = whole(c) ? kLoadRegisters : 0,
-                                         .sum_registers = whole(c) ? 232 : 0,
-                                         .register_threads = threads(c)};
-
 template <Kernel C>
-struct SliceGeometry : persistent::Geometry<own_ring(C.config), kSliceGroups<C.config>> {
+struct SliceGeometry
+    : persistent::Geometry<own_ring(C.config), Warpgroups{consumers(C.config), 0, 0, threads(C.config)}> {
   static constexpr Config c = C.config;
-  static constexpr int kBytesA = whole(c) ? 0 : consumers(c) * kPanelBytes;
+  static constexpr int kBytesA = consumers(c) * kPanelBytes;
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kSharedBytes = shared_bytes(c);
   static constexpr int kBarrierBytes = weight::kBarrierBytes;
@@ -40,13 +35,8 @@ struct SliceGeometry : persistent::Geometry<own_ring(C.config), kSliceGroups<C.c
                 "sums dW of one tap, element by element");
   static_assert(c.split_k == c.cluster, "a slice for every block");
   static_assert((c.tile_m == c.tile_n && (c.tile_n == 64 || c.tile_n == 128)) ||
-                    (C.shape.op == Op::kGram && c.tile_m == 64 && c.tile_n == 128) ||
-                    (C.shape.op == Op::kGram && whole(c) && c.tile_m == c.tile_n &&
-                     C.shape.T > c.tile_m - 64 && C.shape.T <= c.tile_m && c.tile_m <= 256),
+                    (C.shape.op == Op::kGram && c.tile_m == 64 && c.tile_n == 128),
                 "the tiles that StreamK counts");
-  static_assert(
-      !whole(c) || (c.stages >= 4 && kSentRows % c.cluster == 0),
-      "A and B in stages of their own, of two k blocks; slices that own as much of each row of panels");
   static_assert(kStagesOutput<C> ? consumers(c) * kStorePanels * kPanelBytes <= c.stages * kStageBytes : true,
                 "staged in the ring");
   static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");

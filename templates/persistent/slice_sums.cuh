@@ -13,36 +13,24 @@ __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) 
   return ptx::cluster_address(address, rank);
 }
 
-// Panels of an eight that are sent, and the first one's place in the tile.
+// Where the block that owns an eight has the first block's sums of it; the others' lie behind them.
 template <Kernel C>
-__device__ __forceinline__ unsigned sent_panels(const SlicedTile& tile, unsigned eight) {
-  return whole(C.config) ? static_cast<unsigned>(whole_width(C.config, C.shape.fill,
-                                                             static_cast<int>(eight * kSentRows) / kPanel))
-                         : static_cast<unsigned>(tile.panels);
-}
-template <Kernel C>
-__device__ __forceinline__ int first_sent(unsigned eight) {
-  return whole(C.config) && C.shape.fill == Fill::kUpper
-             ? static_cast<int>(eight * kSentRows) / kPanel * kPanel
-             : 0;
+__device__ __forceinline__ unsigned sent_offset(unsigned eight) {
+  return SliceGeometry<C>::kExchange + eight / C.config.cluster * C.config.cluster * eight_bytes(C.config);
 }
 
-// A warpgroup's sums of 64 rows, from eight `first` of the tile on, and kPanels panels: each row to the block that owns it.
-template <Kernel C, int kPanels>
-__device__ __forceinline__ void send_sums(unsigned shared, const float* sum, const SlicedTile& tile,
-                                          int tokens, unsigned first, unsigned rank) {
-  using G = SliceGeometry<C>;
-  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+// Each row to the block that owns it.
+template <Kernel C>
+__device__ __forceinline__ void send_sums(unsigned shared, const float* sum, int panels, unsigned rank) {
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
   for (unsigned half = 0; half < 2; ++half) {
-    const unsigned eight = first + 2 * warp + half;
-    if (whole(C.config) && static_cast<int>(eight * kSentRows) >= tokens) break;
-    const SentPlace at = sent_place(C.config, C.shape.fill, static_cast<int>(eight));
-    const unsigned to = address_in<C>(shared + G::kExchange + at.offset + rank * at.stride + 16 * lane,
-                                      eight % C.config.cluster);
+    const unsigned eight = 2 * warp + half;
+    const unsigned to = address_in<C>(
+        shared + sent_offset<C>(eight) + rank * eight_bytes(C.config) + 16 * lane, eight % C.config.cluster);
 #pragma unroll
-    for (unsigned i = 0; i < kPanels * (kPanel / 16); ++i) {
-      if (i >= 4 && static_cast<int>(i / 4) >= tile.panels) break;
+    for (unsigned i = 0; i < C.config.tile_n / 16; ++i) {
+      if (i >= 4 && static_cast<int>(i / 4) >= panels) break;
       const float* const own = sum + 8 * i + 2 * half;
       ptx::store_cluster(to + i * kSentBytes, own[0], own[1], own[4], own[5]);
     }
@@ -70,8 +58,7 @@ __device__ __forceinline__ void send_bias(unsigned shared, const float* bias, un
 template <Kernel C>
 __device__ __forceinline__ void add_mirrored(const Params& p, unsigned shared, const SlicedTile& tile,
                                              int tokens, unsigned rank) {
-  using G = SliceGeometry<C>;
-  constexpr unsigned kSlices = C.config.cluster, kWarps = 4 * G::kConsumers,
+  constexpr unsigned kSlices = C.config.cluster, kWarps = 4 * consumers(C.config),
                      kAtOnce = kSlices > 4   ? 1
                                : kSlices > 2 ? 2
                                              : 4;
@@ -94,9 +81,9 @@ __device__ __forceinline__ void add_mirrored(const Params& p, unsigned shared, c
       for (unsigned i = 0; i < kAtOnce; ++i) {
         const unsigned eight = first + i * kSlices;
         row[i] = tile.row + static_cast<int>(eight * kSentRows);
-        column[i] = tile.column + first_sent<C>(eight) + static_cast<int>(16 * chunk);
+        column[i] = tile.column + static_cast<int>(16 * chunk);
         any[i] = eight < C.config.tile_m / kSentRows && row[i] < tokens &&
-                 chunk < sent_panels<C>(tile, eight) * (kPanel / 16);
+                 static_cast<int>(chunk / (kPanel / 16)) < tile.panels;
 #pragma unroll
         for (int j = 0; j < 2; ++j)
           if constexpr (kReadsC)
@@ -110,11 +97,10 @@ __device__ __forceinline__ void add_mirrored(const Params& p, unsigned shared, c
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         if (!any[i]) continue;
-        const SentPlace at = sent_place(C.config, C.shape.fill, static_cast<int>(first + i * kSlices));
+        const unsigned from = shared + sent_offset<C>(first + i * kSlices) + chunk * kSentBytes + 16 * lane;
 #pragma unroll
         for (unsigned r = 0; r < kSlices; ++r)
-          ptx::load_shared<16>(words[i][r], shared + G::kExchange + at.offset + r * at.stride +
-                                                chunk * kSentBytes + 16 * lane);
+          ptx::load_shared<16>(words[i][r], from + r * eight_bytes(C.config));
       }
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i)
@@ -154,12 +140,10 @@ __device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const
   // Neighbours have one row; where columns become rows, too, they have the eight rows of one pair.
   const auto line_of = [](unsigned at) { return C.shape.mirror ? at % kSentRows : at / kPairs; };
   const auto pair_of = [](unsigned at) { return C.shape.mirror ? at / kSentRows : at % kPairs; };
+  const unsigned pairs = static_cast<unsigned>(tile.panels) * (kPanel / 2);
 #pragma unroll 1
   for (unsigned eight = rank; eight < C.config.tile_m / kSentRows; eight += kSlices) {
-    const SentPlace sent = sent_place(C.config, C.shape.fill, static_cast<int>(eight));
-    const unsigned from = shared + G::kExchange + sent.offset;
-    const unsigned pairs = sent_panels<C>(tile, eight) * (kPanel / 2);
-    if (whole(C.config) && tile.row + static_cast<int>(eight * kSentRows) >= tokens) break;
+    const unsigned from = shared + sent_offset<C>(eight);
     unsigned words[kAtOnce][kSlices][2];
 #pragma unroll
     for (unsigned i = 0; i < kAtOnce; ++i) {
@@ -168,7 +152,8 @@ __device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const
       // In the order of send_sums's lanes: columns 16 k + 2 l and + 1, then 16 k + 8 + 2 l and + 1.
       const unsigned own = from + pair / 8 * kSentBytes + (4 * line + pair % 4) * 16 + pair / 4 % 2 * 8;
 #pragma unroll
-      for (unsigned r = 0; r < kSlices; ++r) ptx::load_shared<8>(words[i][r], own + r * sent.stride);
+      for (unsigned r = 0; r < kSlices; ++r)
+        ptx::load_shared<8>(words[i][r], own + r * eight_bytes(C.config));
     }
 #pragma unroll
     for (unsigned i = 0; i < kAtOnce; ++i) {
@@ -182,7 +167,7 @@ __device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const
       }
       write_pair<C>(p, tile.head, 0, tokens, diag,
                     tile.row + static_cast<int>(eight * kSentRows + line_of(at)),
-                    tile.column + first_sent<C>(eight) + static_cast<int>(pair_of(at) * 2), v[0], v[1]);
+                    tile.column + static_cast<int>(pair_of(at) * 2), v[0], v[1]);
     }
   }
   const unsigned eight = thread / kSentRows * kSlices + rank;
@@ -197,21 +182,6 @@ __device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const
     write_bias<C>(p, tile.head, tokens, tile.row + static_cast<int>(eight * kSentRows + thread % kSentRows),
                   v);
   }
-}
-
-// From the sums of a multiplying warpgroup to the output. `send` sends them.
-template <Kernel C, class Send>
-__device__ __forceinline__ void exchange_sums(const Params& p, const Ring<SliceGeometry<C>>& ring,
-                                              const SlicedTile& tile, const Extents<C>& z, unsigned rank,
-                                              const Send& send) {
-  if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
-  if (tile.any) send();
-  // All sums have come.
-  if constexpr (C.config.cluster == 1)
-    ptx::named_barrier(1, 128 * SliceGeometry<C>::kConsumers);
-  else
-    ptx::cluster_sync();
-  if (tile.any) add_sent<C>(p, ring.base, tile, z.tokens, z.diag, rank);
 }
 
 }  // namespace trigen::persistent::weight

@@ -4,7 +4,7 @@
 // turns its sums into whole rows by the same way, or, where TMA can store gram's, stages them in the ring.
 #pragma once
 
-#include "persistent/whole.cuh"
+#include "persistent/slice_sums.cuh"
 
 namespace trigen::persistent::weight {
 
@@ -51,85 +51,12 @@ __device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, c
   }
 }
 
-// What a multiplying warpgroup knows. `count`: k blocks.
-template <Kernel C>
-struct SliceOfTile {
-  const Params& p;
-  const Ring<SliceGeometry<C>>& ring;
-  const SlicedTile& tile;
-  const Extents<C>& z;
-  int rank, count;
-};
-
-// One multiplying warpgroup of a block with all or a slice of a whole matrix.
-template <Kernel C, int kLong, int kShort>
-__device__ __forceinline__ void make_whole(const SliceOfTile<C>& slice, const TensorMap& map_dw,
-                                           unsigned group, unsigned lane) {
-  using G = SliceGeometry<C>;
-  const auto& [p, ring, tile, z, rank, count] = slice;
-  TriangleRow<C, kLong> longer;
-  TriangleRow<C, kShort> shorter;
-  if (tile.any)
-    multiply_triangle<C>(longer, shorter, ring, count, BatchEnds<C>(rank, C.config.cluster), tile.own, lane);
-  if constexpr (kStagesOutput<C>) {
-    ptx::named_barrier(G::kConsumers + 1, 128 * G::kConsumers);  // no warp multiplies what lies in the ring
-    OutputPanels<G> output(ring, group);
-    if (!tile.any) return;
-    longer.store(p, output, map_dw, tile.head, z.tokens, z.diag);
-    shorter.store(p, output, map_dw, tile.head, z.tokens, z.diag);
-    output.finish();
-  } else {
-    exchange_sums<C>(p, ring, tile, z, static_cast<unsigned>(rank), [&] {
-      longer.send(ring.base, tile, z.tokens, static_cast<unsigned>(rank));
-      shorter.send(ring.base, tile, z.tokens, static_cast<unsigned>(rank));
-    });
-  }
-}
-
-// And of a block with a tile, or a slice of one.
-template <Kernel C>
-__device__ __forceinline__ void make_slice(const SliceOfTile<C>& slice, const TensorMap& map_dw,
-                                           unsigned group, unsigned lane) {
-  using G = SliceGeometry<C>;
-  constexpr int kN = C.config.tile_n;
-  const auto& [p, ring, tile, z, rank, count] = slice;
-  float sum[kN / 2], bias[4];
-  if (tile.any) {
-    RingPosition<C.config.stages> at;
-    const BatchEnds<C> ends(rank, C.config.cluster);
-    auto& half = reinterpret_cast<float(&)[32]>(sum);
-    if (C.shape.bias && tile.sums_bias)
-      multiply_work<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, tile.own, group, lane);
-    else if (kN > C.config.tile_m && tile.panels == 1)
-      multiply_work<C, 64, false>(half, bias, ring, at, count, ends, tile.own, group, lane);
-    else
-      multiply_work<C, kN, false>(sum, bias, ring, at, count, ends, tile.own, group, lane);
-  }
-  if constexpr (kStagesOutput<C>) {
-    if (!tile.any) return;
-    ptx::named_barrier(G::kConsumers + 1, 128 * G::kConsumers);  // no warp multiplies what lies in the ring
-    OutputPanels<G> output(ring, group);
-#pragma unroll
-    for (int i = 0; i < kN / kPanel; ++i) {
-      if (i >= tile.panels) break;
-      store_panel<C>(p, output, sum + 32 * i, map_dw, tile.head, 0, z.tokens, z.diag,
-                     tile.row + kPanel * static_cast<int>(group), tile.column + kPanel * i);
-    }
-    output.finish();
-  } else {
-    exchange_sums<C>(p, ring, tile, z, static_cast<unsigned>(rank), [&] {
-      send_sums<C, kN / kPanel>(ring.base, sum, tile, z.tokens, 8 * group, static_cast<unsigned>(rank));
-      if (C.shape.bias && tile.sums_bias) send_bias<C>(ring.base, bias, static_cast<unsigned>(rank));
-    });
-  }
-}
-
 // A cluster for every tile, at least one.
 template <Kernel C>
 __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map_dy, const TensorMap& map_x,
                                            const TensorMap& map_dw) {
   using G = SliceGeometry<C>;
-  constexpr int kSlices = C.config.cluster;
+  constexpr int kSlices = C.config.cluster, kN = C.config.tile_n;
   const Extents<C> z(p);
   const StreamK stream_k = stream_k_of<C>(p, z, 1);
   constexpr bool kAlone = kSlices == 1;
@@ -161,14 +88,9 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   ptx::wait_for_launches_before();
   const unsigned group = threadIdx.x / 128, lane = threadIdx.x % 32;
   if (group == G::kConsumers) {
-    if constexpr (whole(C.config)) ptx::release_registers<G::kLoadRegisters>();
     const int warp = static_cast<int>(threadIdx.x / 32 % 4);
-    if (tile.any && threadIdx.x % 128 == 0) {
-      if constexpr (whole(C.config))
-        load_whole<C>(ring, tile, stream_k.depth, features, rank, map_dy, map_x);
-      else
-        load_slice<C>(ring, tile, stream_k.depth, features, rank, map_dy, map_x);
-    }
+    if (tile.any && threadIdx.x % 128 == 0)
+      load_slice<C>(ring, tile, stream_k.depth, features, rank, map_dy, map_x);
     __syncwarp();
     if constexpr (reuses_ring(C.config) && !kStagesOutput<C>) ptx::cluster_sync();
     if constexpr (!kAlone) ptx::cluster_arrive();
@@ -178,16 +100,42 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     if constexpr (!kAlone) ptx::cluster_wait();
     return;
   }
-  const SliceOfTile<C> slice{p, ring, tile, z, rank, (stream_k.depth - rank + kSlices - 1) / kSlices};
-  if constexpr (whole(C.config)) {
-    constexpr int kRows = panels(C.config);
-    ptx::claim_registers<G::kSumRegisters>();
-    if (group == 0)
-      make_whole<C, kRows - 1, kRows - 2>(slice, map_dw, group, lane);
+  float sum[kN / 2], bias[4];
+  if (tile.any) {
+    RingPosition<C.config.stages> at;
+    const int count = (stream_k.depth - rank + kSlices - 1) / kSlices;
+    const BatchEnds<C> ends(rank, kSlices);
+    auto& half = reinterpret_cast<float(&)[32]>(sum);
+    if (C.shape.bias && tile.sums_bias)
+      multiply_work<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, tile.own, group, lane);
+    else if (kN > C.config.tile_m && tile.panels == 1)
+      multiply_work<C, 64, false>(half, bias, ring, at, count, ends, tile.own, group, lane);
     else
-      make_whole<C, kRows, kRows - 3>(slice, map_dw, group, lane);
+      multiply_work<C, kN, false>(sum, bias, ring, at, count, ends, tile.own, group, lane);
+  }
+  if constexpr (kStagesOutput<C>) {
+    if (!tile.any) return;
+    ptx::named_barrier(G::kConsumers + 1, 128 * G::kConsumers);  // no warp multiplies what lies in the ring
+    OutputPanels<G> output(ring, group);
+#pragma unroll
+    for (int i = 0; i < kN / kPanel; ++i) {
+      if (i >= tile.panels) break;
+      store_panel<C>(p, output, sum + 32 * i, map_dw, tile.head, 0, z.tokens, z.diag,
+                     tile.row + kPanel * static_cast<int>(group), tile.column + kPanel * i);
+    }
+    output.finish();
   } else {
-    make_slice<C>(slice, map_dw, group, lane);
+    if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
+    if (tile.any) {
+      send_sums<C>(ring.base, sum, tile.panels, static_cast<unsigned>(rank));
+      if (C.shape.bias && tile.sums_bias) send_bias<C>(ring.base, bias, static_cast<unsigned>(rank));
+    }
+    // All sums have come.
+    if constexpr (kAlone)
+      ptx::named_barrier(1, 128 * G::kConsumers);
+    else
+      ptx::cluster_sync();
+    if (tile.any) add_sent<C>(p, ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
   }
 }
 

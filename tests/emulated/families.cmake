@@ -115,13 +115,6 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     add_verify_test(gram.turns_${cluster} gram_turns --limit 2e9
                     --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=${stages},splitk=1,vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
-  foreach(config 192x192:9:1:8 192x192:4:2:2 256x256:7:1:2 256x256:4:2:8 256x256:5:4:8)  # whole matrices; copies and lanes in any order
-    name_parts(${config} tile stages slices vec)
-    add_verify_test(gram.whole_${tile}_${slices} gram_whole
-                    --limit 1e9 --family wgmma_sm90 --config tile=${tile}x64,warps=8x1,stages=${stages},splitk=${slices},vec=8x8x${vec},cluster=${slices},blocks=1)
-    set_property(TEST emulated.gram.whole_${tile}_${slices} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=8
-                 TRIGEN_EMULATED_ASYNC=shuffled:${slices} TRIGEN_EMULATED_LANES=random:${slices})
-  endforeach()
   add_verify_test(gram.f32 gram_f32)
 endif()
 

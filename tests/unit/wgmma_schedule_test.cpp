@@ -504,30 +504,6 @@ TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
     }
 }
 
-// Those of a whole matrix are as wide as the triangle there.
-TEST(Geometry, SlicesOwnAWholeTriangle) {
-  for (const int tile : {192, 256})
-    for (const int cluster : {1, 2, 4, 8})
-      for (const Fill fill : {Fill::kLower, Fill::kUpper}) {
-        Config c{};
-        c.tile_m = c.tile_n = tile, c.tile_k = 64, c.warps_m = 8, c.cluster = c.split_k = cluster;
-        c.stages = tile == 192 ? 9 : 7;
-        ASSERT_TRUE(weight::slices(c) && weight::whole(c) && !weight::squares(c));
-        EXPECT_LE(weight::shared_bytes(c), kSharedLimit);
-        for (int owner = 0; owner < cluster; ++owner) {
-          unsigned end = 0;
-          for (int eight = owner; eight < tile / 8; eight += cluster) {
-            const weight::SentPlace at = weight::sent_place(c, fill, eight);
-            const int panels = fill == Fill::kLower ? eight / 8 + 1 : tile / 64 - eight / 8;
-            EXPECT_EQ(at.offset, end) << tile << " " << cluster << " " << eight;
-            EXPECT_EQ(at.stride, panels * 4u * weight::kSentBytes);
-            end = at.offset + cluster * at.stride;
-          }
-          EXPECT_EQ(end, static_cast<unsigned>(weight::exchange_bytes(c)));
-        }
-      }
-}
-
 // A tile of 64 x 64 with two warpgroups stacks whole batches; with one warpgroup it is a cluster of size 1.
 TEST(Geometry, OneBlockOfASmallTileStacksOrSlices) {
   Config c{};
