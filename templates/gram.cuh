@@ -61,6 +61,19 @@ __device__ __forceinline__ void values(const Params& p, int head, int row, int c
     v1 = value<C>(p, head, row, column + 1, v1);
 }
 
+// D's two elements of their sums, and C's in a word. `own`: the first one's row less its column.
+template <Kernel C>
+__device__ __forceinline__ void pair_values(const Params& p, int own, unsigned c, float& v0, float& v1) {
+  v0 = __fmul_rn(p.alpha, v0);
+  v1 = __fmul_rn(p.alpha, v1);
+  if (C.shape.residual && p.beta != 0) {
+    v0 = __fmaf_rn(p.beta, to_float<C.shape.wdtype>(static_cast<unsigned short>(c)), v0);
+    v1 = __fmaf_rn(p.beta, to_float<C.shape.wdtype>(static_cast<unsigned short>(c >> 16)), v1);
+  }
+  if (own == 0) v0 = __fadd_rn(v0, p.gamma);
+  if (own == 1) v1 = __fadd_rn(v1, p.gamma);
+}
+
 // C's elements of 64 rows and columns from (row, column) on, two of a thread's at a time, where rows are whole pieces of 16 bytes: all
 // are loaded before one is needed. `row`, `column`: the thread's first.
 template <Kernel C>
@@ -84,17 +97,9 @@ struct PanelOfC {
   // D's elements in columns `column` + 8 i and + 1 of row `row` + 8 j, of their sums.
   __device__ __forceinline__ void values(const Params& p, int row, int column, int i, int j, float& v0,
                                          float& v1) const {
-    const int own = row + 8 * j - (column + 8 * i);  // 0: the first is on the diagonal
-    v0 = __fmul_rn(p.alpha, v0);
-    v1 = __fmul_rn(p.alpha, v1);
-    if constexpr (kRead) {
-      if (p.beta != 0) {
-        v0 = __fmaf_rn(p.beta, to_float<C.shape.wdtype>(static_cast<unsigned short>(words[i][j])), v0);
-        v1 = __fmaf_rn(p.beta, to_float<C.shape.wdtype>(static_cast<unsigned short>(words[i][j] >> 16)), v1);
-      }
-    }
-    if (own == 0) v0 = __fadd_rn(v0, p.gamma);
-    if (own == 1) v1 = __fadd_rn(v1, p.gamma);
+    unsigned c = 0;
+    if constexpr (kRead) c = words[i][j];
+    pair_values<C>(p, row + 8 * j - (column + 8 * i), c, v0, v1);
   }
 };
 

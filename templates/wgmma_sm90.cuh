@@ -21,7 +21,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const T
                                     const TensorMap& output, const Operands&... operands) {
   if constexpr (makes_weights(C.shape.op)) {
     if constexpr (persistent::weight::slices(C.config))
-      persistent::weight::run_slices<C>(p, a, b);
+      persistent::weight::run_slices<C>(p, a, b, output);
     else
       persistent::weight::run<C>(p, a, b, output);
   } else {

@@ -9,7 +9,6 @@
 #include "generator/families/weight_stream_k.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/Twine.h"
-#include "templates/persistent/grad_weight.h"
 #include "templates/persistent/sizes.h"
 
 namespace trigen {
@@ -44,8 +43,6 @@ int PersistentKernel::row_tiles(const Problem& p, const Config& c) {
 
 uint32_t PersistentKernel::grid(const Problem& p, const Target& target, const Config& c) const {
   const int64_t clusters = clusters_at_once(target, c.cluster);
-  if (is_weight(p) && persistent::weight::slices(c))  // one for every tile
-    return static_cast<uint32_t>(std::max(1, weight_stream_k(p, c, c.cluster).wide) * c.cluster);
   if (is_weight(p)) return static_cast<uint32_t>(clusters * c.cluster);
   const int64_t units = int64_t{row_tiles(p, c)} * p.H * column_units(p, c);
   return static_cast<uint32_t>(std::min(clusters, units) * c.cluster);

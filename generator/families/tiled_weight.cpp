@@ -50,9 +50,9 @@ ConfigKey weight_boxes_key(const Problem& p) {
 }
 
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations, int box = 0) {
-  return {.tile_m = tile.tile_n == 64 ? 64 : 128,
+  return {.tile_m = tile.tile_m,
           .tile_n = tile.tile_n,
-          .warps_m = (tile.tile_n == 64 && !tile.stacks) || tile.turns ? 4 : 8,
+          .warps_m = (tile.tile_m == 64 && !tile.stacks) || tile.turns ? 4 : 8,
           .stages = tile.stages,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
@@ -71,7 +71,7 @@ bool allows(const Problem& p, const Config& c) {
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
-  if (p.K > 1) return false;
+  if (p.K > 1 || (c.tile_m != c.tile_n && p.op != Op::kGram)) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
   return rows <= kMostTiles && p.H * rows * rows <= kMostTiles &&
          weight_stream_k(p, c, c.cluster).depth >= c.cluster;
@@ -80,27 +80,30 @@ bool allows(const Problem& p, const Config& c) {
 }  // namespace
 
 std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) const {
-  std::set<int> clusters, warps;
-  ConfigKey rows{&Config::tile_m, {128}};
+  std::set<int> rows, columns, clusters, warps;
   for (const Tile& tile : tiles_) {
     const Config own = config_of(p, tile, c.activations, c.box);
     if (!allows(p, own)) continue;
-    if (tile.tile_n == c.tile_n) clusters.insert(tile.cluster);
-    if (tile.tile_n == c.tile_n && tile.cluster == c.cluster) warps.insert(own.warps_m);
-    if (tile.tile_n == persistent::kPanel) rows.allowed = {64, 128};
+    rows.insert(tile.tile_m);
+    if (tile.tile_m != c.tile_m) continue;
+    columns.insert(tile.tile_n);
+    if (tile.tile_n != c.tile_n) continue;
+    clusters.insert(tile.cluster);
+    if (tile.cluster == c.cluster) warps.insert(own.warps_m);
   }
+  if (columns.empty()) columns = {128, 256};
   if (clusters.empty()) clusters = {1};
   if (warps.empty()) warps = {4 * weight::consumers(c)};
   const int depth = weight::block_depth(p.dtype), activation = activation_elements(p, c.activations);
-  const ConfigKey::Values columns = c.tile_m == 64 ? ConfigKey::Values{64} : ConfigKey::Values{128, 256};
-  return {rows,
-          {&Config::tile_n, columns},
+  const auto values = [](const std::set<int>& all) { return ConfigKey::Values(all.begin(), all.end()); };
+  return {{&Config::tile_m, values(rows)},
+          {&Config::tile_n, values(columns)},
           {&Config::tile_k,
            {depth},
            text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
-          {&Config::warps_m, ConfigKey::Values(warps.begin(), warps.end()), "a warpgroup multiplies 64 rows"},
+          {&Config::warps_m, values(warps), "a warpgroup multiplies 64 rows"},
           {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
-          {&Config::cluster, ConfigKey::Values(clusters.begin(), clusters.end())},
+          {&Config::cluster, values(clusters)},
           weight_boxes_key(p),
           // Taps hold two stages and wait for a third.
           range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
@@ -125,6 +128,11 @@ bool TiledWeight::fits(const Problem&, const Config& c) const {
 }
 int64_t TiledWeight::shared_bytes(const Problem&, const Config& c) const { return weight::shared_bytes(c); }
 int TiledWeight::threads(const Problem&, const Config& c) const { return weight::threads(c); }
+uint32_t TiledWeight::grid(const Problem& p, const Target& target, const Config& c) const {
+  if (!weight::slices(c)) return PersistentKernel::grid(p, target, c);
+  const persistent::StreamK s = weight_stream_k(p, c, c.cluster);  // a cluster for every tile
+  return static_cast<uint32_t>(std::max(1, s.wide + s.narrow) * c.cluster);
+}
 
 std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) const {
   std::vector<Config> out;
@@ -140,13 +148,19 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   if (!allows(p, c)) return;
   if (weight::slices(c)) {
     c.split_k = c.cluster;
-    // Tiles of 64 x 64: three blocks fit on an SM, two with more stages, or one with many.
-    constexpr int kFewStages = 3, kManyStages = 11;
+    const bool alone = c.cluster == 1, wide = c.tile_m != c.tile_n;
+    if (wide && p.T <= c.tile_m) return;
     const auto blocks = static_cast<int>(grid(p, target, c));
     const int room = clusters_at_once(target, c.cluster) * c.cluster;
-    if (c.tile_m == 64 && blocks <= room) c.stages = kManyStages;
-    if (c.tile_m == 64 && blocks > 2 * room) c.stages = kFewStages;
-    if (blocks <= (c.tile_m == 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
+    // Tiles of 64 x 64: three blocks fit on an SM, two with more stages, or one with many. Of 64 x 128 two, or one.
+    constexpr int kFewStages = 3, kManyStages = 11, kWideStages = 4;
+    if (c.tile_n == 64 && blocks <= room) c.stages = kManyStages;
+    if ((c.tile_n == 64 && blocks > 2 * room) || (wide && !alone && blocks > room)) c.stages = kFewStages;
+    if (wide && alone) {  // two also where one is enough: the next launch's begins beside it
+      if (blocks <= room) out.push_back(c);
+      c.stages = kWideStages;
+    }
+    if (blocks <= (wide ? 4 : c.tile_m == 128 ? 1 : alone ? 3 : 2) * room) out.push_back(c);
     return;
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.

@@ -13,9 +13,9 @@ namespace trigen {
 class TiledWeight final : public PersistentKernel {
  public:
   // Tiles worth a try; clusters are of their sizes or of one block. Of 64 x 64 in a block alone: whole batches in a
-  // panel by both warpgroups, or a slice by one. The first is for any sizes.
+  // panel by both warpgroups, or a slice by one. 64 x 128: slices of gram. The first is for any sizes.
   struct Tile {
-    int tile_n, stages, cluster;
+    int tile_m, tile_n, stages, cluster;
     bool stacks = false;
     bool turns = false;  // of 128 x 128: warpgroups take turns
   };
@@ -26,6 +26,7 @@ class TiledWeight final : public PersistentKernel {
   bool fits(const Problem& problem, const Config& config) const override;
   int64_t shared_bytes(const Problem& problem, const Config& config) const override;
   int threads(const Problem& problem, const Config& config) const override;
+  uint32_t grid(const Problem& problem, const Target& target, const Config& config) const override;
   std::vector<Config> space(const Problem& problem, const Target& target) const override;
   std::optional<Config> any_size(const Problem& problem) const override;
   void add_launches(const Problem& problem, const Target& target, const Config& config, Launch product,

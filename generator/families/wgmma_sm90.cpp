@@ -262,21 +262,25 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   return work;
 }
 
-constexpr TiledWeight::Tile kWeightTiles[] = {{256, 4, 1},
-                                              {128, 6, 1},
-                                              {256, 4, 2},
-                                              {128, 6, 4},
-                                              {64, 6, 1, true},
-                                              {128, 6, 2},
-                                              {128, 6, 3},
-                                              {128, 6, 1, false, true},
-                                              {128, 6, 4, false, true},
-                                              {64, 5, 1},
-                                              {64, 5, 2},
-                                              {64, 5, 3},
-                                              {64, 5, 4},
-                                              {64, 5, 6},
-                                              {64, 5, 8}};  // slices
+constexpr TiledWeight::Tile kWeightTiles[] = {{128, 256, 4, 1},
+                                              {128, 128, 6, 1},
+                                              {128, 256, 4, 2},
+                                              {128, 128, 6, 4},
+                                              {64, 64, 6, 1, true},
+                                              {128, 128, 6, 2},
+                                              {128, 128, 6, 3},
+                                              {128, 128, 6, 1, false, true},
+                                              {128, 128, 6, 4, false, true},
+                                              {64, 64, 5, 1},
+                                              {64, 64, 5, 2},
+                                              {64, 64, 5, 3},
+                                              {64, 64, 5, 4},
+                                              {64, 64, 5, 6},
+                                              {64, 64, 5, 8},
+                                              {64, 128, 9, 1},
+                                              {64, 128, 7, 2},
+                                              {64, 128, 7, 3},
+                                              {64, 128, 7, 4}};  // slices
 
 class WgmmaSm90 final : public PersistentFamily {
  public:

@@ -140,7 +140,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
 }
 
 constexpr TiledWeight::Tile kWeightTiles[] = {
-    {256, 4, 1}, {256, 3, 1}, {128, 6, 1}, {128, 5, 1}, {256, 4, 2}};
+    {128, 256, 4, 1}, {128, 256, 3, 1}, {128, 128, 6, 1}, {128, 128, 5, 1}, {128, 256, 4, 2}};
 
 class WgmmaTf32Sm90 final : public PersistentFamily {
  public:

@@ -23,6 +23,7 @@ struct Geometry {
   static constexpr int kCluster = c.cluster;
   static constexpr int kParts = 1;                        // boxes of the output that hold 64 columns together
   static constexpr bool kSquares = false;                 // clusters of 2 x 2 blocks (grad_weight.cuh)
+  static constexpr bool kReusesPanels = true;             // staged output (output_panels.cuh)
   static constexpr int kReleasingWarps = 4 * kConsumers;  // of a block, for every stage
 
   static_assert(kStages >= 2, "a ring has at least two stages");

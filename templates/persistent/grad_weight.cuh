@@ -109,18 +109,64 @@ __device__ __forceinline__ void load_panel_multicast(unsigned to, int panel, con
   }
 }
 
-// gram's square tiles on the diagonal have the same rows of A as of B. Where B is A, one operand is loaded and multiplied
+// gram's tiles around the diagonal have rows of A that are among B's. Where B is A, one operand is loaded and multiplied
 // with itself.
 template <Kernel C>
-inline constexpr bool kSquareTiles = C.shape.op == Op::kGram&& C.config.tile_m == C.config.tile_n &&
-                                     !stacks(C.config) && (C.config.cluster == 1 || slices(C.config));
+inline constexpr bool kFindsRows =
+    C.shape.op == Op::kGram && !stacks(C.config) && (C.config.cluster == 1 || slices(C.config));
 template <Kernel C>
 __device__ __forceinline__ bool multiplies_itself(const Params& p) {
-  return kSquareTiles<C> && p.x.data == p.y.data && p.x.batch == p.y.batch && p.x.head == p.y.head &&
+  return kFindsRows<C> && p.x.data == p.y.data && p.x.batch == p.y.batch && p.x.head == p.y.head &&
          p.x.row == p.y.row;
 }
+// Where A's panels begin among B's `panels` in the tile from (row, column) on, or -1: both are loaded.
+template <Kernel C>
+__device__ __forceinline__ int own_panel(bool itself, int row, int column, int panels) {
+  const int own = (row - column) / kPanel;
+  return kFindsRows<C> && itself && row >= column && own + consumers(C.config) <= panels ? own : -1;
+}
+template <Kernel C>
+__device__ __forceinline__ int own_panel(bool itself, const WorkTile& work) {
+  return own_panel<C>(itself, kEdge<C> * work.row, kEdge<C> * work.column,
+                      work.narrow ? 2 : panels(C.config));
+}
+// A's panel `i` in a stage.
+template <Kernel C, class G>
+__device__ __forceinline__ unsigned panel_of_a(const Ring<G>& ring, int stage, int own, int i) {
+  return own >= 0 ? ring.b(stage) + box_offset<C, panels(C.config)>(own + i, 0)
+                  : ring.a(stage) + box_offset<C, consumers(C.config)>(i, 0);
+}
 
-// The loading thread. `itself`: of all tiles on the diagonal.
+// A panel of one box into the L2.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_panel(const TensorMap& map, const BlockBoxes<C>& at, int token,
+                                               int head) {
+  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+  ptx::tma_prefetch_box(map, kTokens ? token : at.feature, kTokens ? at.feature : token, head, at.batch);
+}
+// gram's k blocks that a loading thread asks for in the L2 ahead of griddepcontrol.wait.
+inline constexpr int kFirstBlocks = 4;
+
+// The loading thread, there: the first tile's, where the block loads for itself alone. No value is read.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_gram(const StreamK& stream_k, int features, bool itself,
+                                              const TensorMap& map_dy, const TensorMap& map_x) {
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  WorkTile work;
+  if (!walk.next(work)) return;
+  const int rows = own_panel<C>(itself, work) >= 0 ? 0 : 2, columns = work.narrow ? 2 : panels(C.config);
+  BlockBoxes<C> from(features, work.origin + work.begin * work.step);
+  const BlockBoxes<C> step(features, work.step);
+#pragma unroll 1
+  for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks, work.end); ++block) {
+    for (int i = 0; i < rows; ++i) prefetch_panel<C>(map_dy, from, 128 * work.row + kPanel * i, work.copy);
+    for (int i = 0; i < columns; ++i)
+      prefetch_panel<C>(map_x, from, 128 * work.column + kPanel * i, work.copy);
+    from.advance(step);
+  }
+}
+
+// The loading thread. `itself`: of multiplies_itself.
 template <Kernel C>
 __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const StreamK& stream_k,
                                                  int features, int rank, bool itself, const TensorMap& map_dy,
@@ -131,8 +177,8 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
   RingPosition<C.config.stages> at;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x) / C.config.cluster);
   for (WorkTile work; walk.next(work);) {
-    const bool once = itself && work.row == work.column;
-    const int panels = once ? 0 : work.narrow ? 2 : kPanels;
+    const int panels = work.narrow ? 2 : kPanels;
+    const bool once = own_panel<C>(itself, work) >= 0;
     const int head = work.copy / kTaps<C>;
     const Shift shift(kTaps<C> == 1 ? 0 : work.copy - head * kTaps<C> - C.shape.pad);
     BlockBoxes<C> from(features, work.origin + work.begin * work.step);
@@ -170,8 +216,8 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
           ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, from.feature, 0, head, first);
         }
       } else {
-        ptx::mbarrier_arrive_expect(full, (2 + panels) * kPanelBytes);
-        load_dy(shift.vectors);
+        ptx::mbarrier_arrive_expect(full, ((once ? 0 : 2) + panels) * kPanelBytes);
+        if (!once) load_dy(shift.vectors);
       }
       if constexpr (stacks(C.config)) {
       } else if constexpr (kCluster == 1) {
@@ -221,21 +267,20 @@ __device__ __forceinline__ void multiply_steps(float (&sum)[kN / 2], float (&bia
   ptx::wgmma_commit();
 }
 
-// Products of a work tile's `count` k blocks; `ends` marks the last blocks of batches among them. `once`: of A's rows with
-// themselves.
+// Products of a work tile's `count` k blocks; `ends` marks the last blocks of batches among them. `own`: of own_panel.
 template <Kernel C, int kN, bool kBias, class G>
 __device__ __forceinline__ void multiply_work(float (&sum)[kN / 2], float (&bias)[4], const Ring<G>& ring,
                                               RingPosition<C.config.stages>& at, int count, BatchEnds<C> ends,
-                                              bool once, unsigned group, unsigned lane) {
+                                              int own, unsigned group, unsigned lane) {
   const unsigned long long ones =
       ptx::descriptor_plain(ring.barriers + kBarrierBytes - kOnesBytes, kOnesBytes / 2);
-  constexpr int kGroups = consumers(C.config);
   int in_flight = -1;
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-    const unsigned long long a = operand_descriptor<C>(ring.a(at.stage) + box_offset<C, kGroups>(group, 0));
-    const unsigned long long b = operand_descriptor<C>((once ? ring.a(at.stage) : ring.b(at.stage)) +
-                                                       (stacks(C.config) ? group * kPanelBytes : 0));
+    const unsigned long long a =
+        operand_descriptor<C>(panel_of_a<C>(ring, at.stage, own, static_cast<int>(group)));
+    const unsigned long long b =
+        operand_descriptor<C>(ring.b(at.stage) + (stacks(C.config) ? group * kPanelBytes : 0));
     if (ends.here())
       multiply_steps<C, kN, kBias, kLastSteps<C>>(sum, bias, a, b, ones, block);
     else
@@ -290,11 +335,11 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
   } else {
     const int count = work.end - work.begin;
     const BatchEnds<C> ends(work.origin + work.begin * work.step, work.step);
-    const bool once = itself && work.row == work.column;
+    const int own = own_panel<C>(itself, work);
     if (narrow)
-      multiply_work<C, 128, kBias>(half, bias, ring, at, count, ends, once, group, lane);
+      multiply_work<C, 128, kBias>(half, bias, ring, at, count, ends, own, group, lane);
     else
-      multiply_work<C, kN, kBias>(sum, bias, ring, at, count, ends, once, group, lane);
+      multiply_work<C, kN, kBias>(sum, bias, ring, at, count, ends, own, group, lane);
   }
 }
 
@@ -394,14 +439,13 @@ __device__ __forceinline__ void multiply_whole_steps(float (&sum)[2][C.config.ti
 template <Kernel C, class G>
 __device__ __forceinline__ void multiply_whole(float (&sum)[2][C.config.tile_n / 2], const Ring<G>& ring,
                                                RingPosition<C.config.stages>& at, int count,
-                                               BatchEnds<C> ends, bool once, unsigned lane) {
+                                               BatchEnds<C> ends, int own, unsigned lane) {
   int in_flight = -1;
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-    const unsigned long long a[2] = {
-        operand_descriptor<C>(ring.a(at.stage)),
-        operand_descriptor<C>(ring.a(at.stage) + box_offset<C, kConsumers>(1, 0))};
-    const unsigned long long b = operand_descriptor<C>(once ? ring.a(at.stage) : ring.b(at.stage));
+    const unsigned long long a[2] = {operand_descriptor<C>(panel_of_a<C>(ring, at.stage, own, 0)),
+                                     operand_descriptor<C>(panel_of_a<C>(ring, at.stage, own, 1))};
+    const unsigned long long b = operand_descriptor<C>(ring.b(at.stage));
     if (ends.here())
       multiply_whole_steps<C, kLastSteps<C>>(sum, a, b, block);
     else
@@ -450,7 +494,7 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
       drop_work<C>(ring, at, work, features, 0, lane);
     else
       multiply_whole<C>(sum, ring, at, work.end - work.begin, BatchEnds<C>(work.begin, 1),
-                        itself && work.row == work.column, lane);
+                        own_panel<C>(itself, work), lane);
     if (more) ptx::named_barrier_arrive(kTurn + 1 - static_cast<int>(group), 256);
     if (dropped) continue;
 #pragma unroll
@@ -481,6 +525,9 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   if constexpr (stacks(C.config)) clear_unfilled<C>(ring.base);
   prepare<G>([&] { ring.init(); }, map_dy, map_x, map_dw);
   if constexpr (lets_next_start(C.shape, C.config)) ptx::let_next_launch_start();
+  if constexpr (C.shape.op == Op::kGram && C.shape.dtype != DType::kF32 && C.config.cluster == 1)
+    if (threadIdx.x == 128 * kConsumers)
+      prefetch_gram<C>(stream_k, depth_rows<C>(p, z.features).features, itself, map_dy, map_x);
   ptx::wait_for_launches_before();
   split_roles<G>(
       [&](unsigned thread) {

@@ -4,17 +4,30 @@
 
 #include "persistent/ring.cuh"
 #include "persistent/staging.cuh"
+#include "ptx/movmatrix.cuh"
 #include "ptx/stmatrix.cuh"
 
 namespace trigen::persistent {
 
+// A square of 8 x 8 around the diagonal, as movmatrix has it: what its lower (upper) triangle has, in both.
+template <bool kLower>
+__device__ __forceinline__ unsigned symmetric_square(unsigned v, unsigned lane) {
+  const unsigned mirrored = ptx::movmatrix_trans(v), row = lane / 4, column = lane % 4 * 2;
+  const unsigned first = (kLower ? column > row : column < row) ? mirrored : v,
+                 second = (kLower ? column + 1 > row : column + 1 < row) ? mirrored : v;
+  return (first & 0xFFFF) | (second & 0xFFFF0000u);
+}
+
 // The staging panels of one multiplying warpgroup, used in turn.
 // G::kTokens: the output's tokens are contiguous, not its features.
+// G::kReusesPanels: false where there is one for every panel of the block's only tile, in the ring.
 template <class G>
-struct OutputPanels : Staging<G::kStorePanels, 128> {
+struct OutputPanels : Staging<G::kStorePanels, 128, G::kReusesPanels> {
   __device__ __forceinline__ OutputPanels(const Ring<G>& ring, unsigned group)
-      : Staging<G::kStorePanels, 128>(
-            ring.base + G::kStages * G::kStageBytes + group * G::kStorePanels * kPanelBytes, 1 + group) {}
+      : Staging<G::kStorePanels, 128, G::kReusesPanels>(
+            ring.base + (G::kReusesPanels ? G::kStages * G::kStageBytes : 0) +
+                group * G::kStorePanels * kPanelBytes,
+            1 + group) {}
 
   // Stores 64 columns, whose 32 sums a thread begin at `sum`. finish(four sums, column, words): the two words
   // of columns `column`, + 1 in rows lane / 4 and lane / 4 + 8 of the warp. With contiguous tokens the
@@ -80,24 +93,28 @@ struct OutputPanels : Staging<G::kStorePanels, 128> {
   template <bool kLower, class Finish>
   __device__ __forceinline__ void store_symmetric(const float* sum, const TensorMap& map, int c0, int c1,
                                                   int c3, const Finish& finish) {
-    const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, line = 16 * warp + lane % 16;
     const unsigned panel = this->claim();
-    const auto put = [&](unsigned row, unsigned column, unsigned v) {
-      ptx::store_shared<2>(panel + row * 128 + (((column / 8) ^ (row & 7)) << 4) + column % 8 * 2, &v);
-    };
 #pragma unroll
-    for (unsigned i = 0; i < 8; ++i) {
-      unsigned words[2];
-      const unsigned column = 8 * i + lane % 4 * 2;
-      finish(sum + 4 * i, static_cast<int>(column), words);
-#pragma unroll
-      for (unsigned j = 0; j < 4; ++j) {
-        const unsigned r = 16 * warp + lane / 4 + 8 * (j / 2), c = column + j % 2,
-                       v = words[j / 2] >> (16 * (j % 2));
-        if (kLower ? c > r : c < r) continue;
-        put(r, c, v);
-        if (c != r) put(c, r, v);
+    for (unsigned j = 0; j < 4; ++j) {  // squares of 16 x 16 of the warp's rows
+      if (kLower ? j > warp : j < warp) continue;
+      unsigned left[2], right[2];
+      finish(sum + 8 * j, static_cast<int>(16 * j + lane % 4 * 2), left);
+      finish(sum + 8 * j + 4, static_cast<int>(16 * j + 8 + lane % 4 * 2), right);
+      if (j == warp) {
+        left[0] = symmetric_square<kLower>(left[0], lane);
+        right[1] = symmetric_square<kLower>(right[1], lane);
+        if (kLower)
+          right[0] = ptx::movmatrix_trans(left[1]);
+        else
+          left[1] = ptx::movmatrix_trans(right[0]);
+      } else {
+        ptx::stmatrix_x4_trans(panel + (16 * j + lane % 8 + lane / 16 * 8) * 128 +
+                                   (((2 * warp + lane / 8 % 2) ^ (lane & 7)) << 4),
+                               left[0], left[1], right[0], right[1]);
       }
+      ptx::stmatrix_x4(panel + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[0], left[1],
+                       right[0], right[1]);
     }
     this->send(map, panel, c0, c1, 0, c3);
   }

@@ -1,5 +1,5 @@
 // Output on its way from registers to global memory: staging panels that `kThreads` threads write to shared
-// memory together, one of them asks for the copy from there. `kSlots` panels are used in turn.
+// memory together, one of them asks for the copy from there. `kSlots` panels are used in turn, or once.
 #pragma once
 
 #include "config.h"
@@ -37,7 +37,7 @@ __device__ __forceinline__ unsigned panel_offset(unsigned line, unsigned chunk) 
          ((chunk % kChunks ^ (line / kParts & (kChunks - 1))) << 4);
 }
 
-template <int kSlots, int kThreads>
+template <int kSlots, int kThreads, bool kReused = true>
 struct Staging {
   unsigned base, barrier;  // shared address of the first panel; the threads' named barrier
   int slot = 0;
@@ -48,8 +48,10 @@ struct Staging {
 
   // The next panel, once the copy out of it has read it.
   __device__ __forceinline__ unsigned claim() const {
-    if (leads()) ptx::tma_store_wait_read<kSlots - 1>();
-    ptx::named_barrier(barrier, kThreads);
+    if constexpr (kReused) {
+      if (leads()) ptx::tma_store_wait_read<kSlots - 1>();
+      ptx::named_barrier(barrier, kThreads);
+    }
     return base + slot * kPanelBytes;
   }
   // Sends the panel that claim() gave, now written: copies() asks for the copies out of it.
@@ -66,9 +68,9 @@ struct Staging {
   __device__ __forceinline__ void send(const TensorMap& map, unsigned panel, int c0, int c1, int c2, int c3) {
     send([&] { ptx::tma_store(map, panel, c0, c1, c2, c3); });
   }
-  // The last copies read shared memory: wait for them before the block ends.
+  // The last copies read shared memory: wait for that before the block ends. What they write is there when the launch has ended.
   __device__ __forceinline__ void finish() const {
-    if (leads()) ptx::tma_store_wait();
+    if (leads()) ptx::tma_store_wait_read<0>();
   }
 };
 

@@ -11,9 +11,9 @@ namespace trigen::persistent::weight {
 // for an element that becomes zero. Odd rows store their groups of 8 columns in another order, so that 16
 // lanes reach every bank once. (The sums are moved first: stored from where they are, ptxas runs the products
 // one after the other, C7520.)
-template <Kernel C, class Keep>
-__device__ __forceinline__ void store_f32(OutputPanels<Geometry<C>>& output, const float* sum,
-                                          const TensorMap& map, int c0, int c1, int c3, const Keep& keep) {
+template <Kernel C, class Output, class Keep>
+__device__ __forceinline__ void store_f32(Output& output, const float* sum, const TensorMap& map, int c0,
+                                          int c1, int c3, const Keep& keep) {
   const unsigned lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
   const unsigned target = output.claim();
   const bool odd = row & 1;
@@ -43,12 +43,14 @@ __device__ __forceinline__ void store_f32(OutputPanels<Geometry<C>>& output, con
 // triangle needs no mask, and one with zeros outside writes every element: they go out through shared memory
 // and TMA.
 template <Kernel C>
-__device__ __forceinline__ void store_panel(const Params& p, OutputPanels<Geometry<C>>& output,
-                                            const float* sum, const TensorMap& map, int head, int tap,
-                                            int tokens, int diag, int row, int column) {
+inline constexpr bool kStagedOutput = !C.shape.accumulate && kTaps<C> == 1 && C.config.vec_c == 8 &&
+                                      (C.shape.op != Op::kGram || C.shape.wdtype != DType::kF32);
+template <Kernel C, class Output>
+__device__ __forceinline__ void store_panel(const Params& p, Output& output, const float* sum,
+                                            const TensorMap& map, int head, int tap, int tokens, int diag,
+                                            int row, int column) {
   constexpr Shape s = C.shape;
-  constexpr bool kStaged =
-      !s.accumulate && kTaps<C> == 1 && C.config.vec_c == 8 && (s.op != Op::kGram || s.wdtype != DType::kF32);
+  constexpr bool kStaged = kStagedOutput<C>;
   const bool inside = s.fill == Fill::kLower ? column + 63 <= row + diag : column >= row + 63 + diag;
   const int lane = static_cast<int>(threadIdx.x % 32),
             own = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;

@@ -104,9 +104,10 @@ endif()
 
 # gram by the same tiles: parts that a second launch adds, whole tiles, squares of blocks, slices; f32 data.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 128x128:8:6:2:8:2)
+  foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 64x64:4:5:1:8:1 64x128:4:2:1:8:1 64x128:4:4:1:2:1 64x128:4:9:2:8:2 64x128:4:2:3:2:3
+                  128x128:8:6:2:8:2)
     name_parts(${config} tile warps stages split vec cluster)
-    add_verify_test(gram.${tile}_${split}_${cluster} gram_tiles
+    add_verify_test(gram.${tile}_${split}_${cluster}_${vec} gram_tiles
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
   foreach(config 6:8:1 4:2:4)  # warpgroups that take turns: several tiles a block

@@ -14,7 +14,7 @@ namespace trigen {
 namespace {
 
 struct Case {
-  const char* family;
+  const char* family;  // its first candidate, or one by name
   const char* problem;
 };
 
@@ -22,8 +22,11 @@ class InPlace : public trigen::testing::HopperTest<Case> {};
 
 TEST_P(InPlace, TheResidualIsReadBeforeItIsOverwritten) {
   const Problem p = llvm::cantFail(parse_problem(GetParam().problem));
-  const Family* family = llvm::cantFail(find_family(GetParam().family));
-  const Candidate candidate = llvm::cantFail(list_candidates(p, device_->target(), family)).front();
+  const llvm::StringRef name = GetParam().family;
+  const Candidate candidate =
+      name.contains(':')
+          ? llvm::cantFail(parse_candidate(p, device_->target(), name))
+          : llvm::cantFail(list_candidates(p, device_->target(), llvm::cantFail(find_family(name)))).front();
   auto plan = llvm::cantFail(Plan::of(
       candidate, llvm::cantFail(compile(candidate, *nvrtc_, nullptr, code_for(*device_))), *device_));
   auto bench = llvm::cantFail(Workbench::create(*device_, p));
@@ -54,16 +57,20 @@ TEST_P(InPlace, TheResidualIsReadBeforeItIsOverwritten) {
 // threads that write.
 INSTANTIATE_TEST_SUITE_P(
     Problems, InPlace,
-    ::testing::Values(Case{"wgmma_sm90", "forward,dtype=bf16,B=3,T=200,D=72,epilogue=bias+residual"},
-                      Case{"wgmma_sm90", "grad_input,dtype=bf16,B=3,T=200,D=72,epilogue=residual"},
-                      Case{"wgmma_sm90", "forward,dtype=f16,B=2,T=136,D=72,epilogue=gelu+pre+gate+residual"},
-                      Case{"wgmma_sm90", "grad_input,dtype=f16,B=2,T=136,D=71,epilogue=residual"},
-                      Case{"wgmma_sm90", "gram,dtype=bf16,B=1,H=2,T=200,D=72,epilogue=residual+mirror"},
-                      Case{"wgmma_sm90",
-                           "gram,dtype=f16,B=2,T=136,D=72,wdtype=f32,fill=upper,epilogue=residual"},
-                      Case{"mma_sm80", "gram,dtype=bf16,B=1,H=2,T=136,D=72,epilogue=residual+mirror"},
-                      Case{"mma_sm80", "forward,dtype=bf16,B=2,T=136,D=72,epilogue=bias+residual"},
-                      Case{"mma_sm80", "grad_input,dtype=bf16,B=2,T=136,D=72,epilogue=residual"}));
+    ::testing::Values(
+        Case{"wgmma_sm90", "forward,dtype=bf16,B=3,T=200,D=72,epilogue=bias+residual"},
+        Case{"wgmma_sm90", "grad_input,dtype=bf16,B=3,T=200,D=72,epilogue=residual"},
+        Case{"wgmma_sm90", "forward,dtype=f16,B=2,T=136,D=72,epilogue=gelu+pre+gate+residual"},
+        Case{"wgmma_sm90", "grad_input,dtype=f16,B=2,T=136,D=71,epilogue=residual"},
+        Case{"wgmma_sm90", "gram,dtype=bf16,B=1,H=2,T=200,D=72,epilogue=residual+mirror"},
+        Case{"wgmma_sm90", "gram,dtype=f16,B=2,T=136,D=72,wdtype=f32,fill=upper,epilogue=residual"},
+        Case{"wgmma_sm90:tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1",
+             "gram,dtype=bf16,B=1,H=2,T=200,D=72,epilogue=residual+mirror"},
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=5,splitk=2,vec=8x8x8,cluster=2,blocks=1",
+             "gram,dtype=bf16,B=1,H=2,T=136,D=72,fill=upper,epilogue=residual+mirror"},
+        Case{"mma_sm80", "gram,dtype=bf16,B=1,H=2,T=136,D=72,epilogue=residual+mirror"},
+        Case{"mma_sm80", "forward,dtype=bf16,B=2,T=136,D=72,epilogue=bias+residual"},
+        Case{"mma_sm80", "grad_input,dtype=bf16,B=2,T=136,D=72,epilogue=residual"}));
 
 class OfItself : public trigen::testing::HopperTest<Case> {
  protected:
@@ -125,6 +132,11 @@ INSTANTIATE_TEST_SUITE_P(
              kSeveralTiles},
         Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=11,splitk=4,vec=8x8x8,cluster=4,blocks=1",
              kSeveralTiles},
+        Case{"wgmma_sm90:tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=64x128x64,warps=4x1,stages=9,splitk=3,vec=8x8x8,cluster=3,blocks=1",
+             kSeveralTiles},
+        Case{"wgmma_sm90:tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1", kTokens},
         Case{"wgmma_sm90:tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1", kTokens},
         Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=5,splitk=2,vec=8x8x8,cluster=2,blocks=1", kTokens},
         Case{"wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=1x1x8,cluster=1,blocks=1,"

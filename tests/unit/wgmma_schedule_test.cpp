@@ -482,10 +482,10 @@ TEST(Geometry, TilesOf64AreThoseOfTheTriangle) {
 
 // Every row of a tile of slices has one owner with room for what the others send it.
 TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
-  for (const int tile : {64, 128})
+  for (const auto& [tile, columns] : {std::pair{64, 64}, {64, 128}, {128, 128}})
     for (const int cluster : {1, 2, 3, 4, 5, 6, 7, 8}) {
       Config c{};
-      c.tile_m = c.tile_n = tile, c.tile_k = 64, c.stages = 2, c.cluster = c.split_k = cluster;
+      c.tile_m = tile, c.tile_n = columns, c.tile_k = 64, c.stages = 2, c.cluster = c.split_k = cluster;
       c.warps_m = tile / 16;
       if (tile == 128 && (cluster == 1 || cluster == 4)) {
         EXPECT_EQ(weight::squares(c), cluster == 4);
@@ -498,7 +498,8 @@ TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
       EXPECT_EQ(weight::threads(c), 2 * tile + 128);
       EXPECT_GE(weight::owned_eights(c) * cluster, tile / 8);
       EXPECT_LT((weight::owned_eights(c) - 1) * cluster, tile / 8);
-      EXPECT_GE(weight::exchange_bytes(c), tile * (tile + 1) * 4) << "one block's share of all blocks' sums";
+      EXPECT_GE(weight::exchange_bytes(c), tile * (columns + 1) * 4)
+          << "one block's share of all blocks' sums";
       EXPECT_LE(weight::shared_bytes(c), kSharedLimit);
     }
 }

@@ -1,0 +1,69 @@
+// Slices (slices.cuh): their shared memory and the rules that their configs obey, and the tile of a cluster.
+#pragma once
+
+#include "persistent/grad_weight.cuh"
+
+namespace trigen::persistent::weight {
+
+// The ring is a block's own.
+TRIGEN_HOST_DEVICE constexpr Config own_ring(Config c) {
+  c.cluster = 1;
+  return c;
+}
+
+// Output panels are staged in the ring.
+template <Kernel C>
+inline constexpr bool kStagesOutput = C.shape.op == Op::kGram&& C.config.cluster == 1 && kStagedOutput<C>;
+
+template <Kernel C>
+struct SliceGeometry
+    : persistent::Geometry<own_ring(C.config), Warpgroups{consumers(C.config), 0, 0, threads(C.config)}> {
+  static constexpr Config c = C.config;
+  static constexpr int kBytesA = consumers(c) * kPanelBytes;
+  static constexpr int kStageBytes = stage_bytes(c);
+  static constexpr int kSharedBytes = shared_bytes(c);
+  static constexpr int kBarrierBytes = weight::kBarrierBytes;
+  // Of the block, in shared memory: the sums that it is sent, [eight][rank], then those of grad_bias, [rank][row].
+  static constexpr int kExchange = reuses_ring(c) ? 0 : c.stages * kStageBytes;
+  static constexpr int kBiasExchange = kExchange + owned_eights(c) * c.split_k * eight_bytes(c);
+  static constexpr int kBiasBytes = owned_eights(c) * kSentRows * 4;
+  // Staged output, where a block is alone.
+  static constexpr int kStorePanels = ring_panels(c);
+  static constexpr bool kReusesPanels = false, kTokens = false;
+
+  static_assert(makes_weights(C.shape.op) && C.shape.K <= 1 && !schedule::sums_diagonals(C.shape),
+                "sums dW of one tap, element by element");
+  static_assert(c.split_k == c.cluster, "a slice for every block");
+  static_assert((c.tile_m == c.tile_n && (c.tile_n == 64 || c.tile_n == 128)) ||
+                    (C.shape.op == Op::kGram && c.tile_m == 64 && c.tile_n == 128),
+                "the tiles that StreamK counts");
+  static_assert(kStagesOutput<C> ? consumers(c) * kStorePanels * kPanelBytes <= c.stages * kStageBytes : true,
+                "staged in the ring");
+  static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");
+  static_assert(kSharedBytes <= kSharedLimit && c.stages <= 12, "fits");
+};
+
+struct SlicedTile {
+  int head, row, column;  // first element
+  int panels;             // of its columns
+  int own;                // of own_panel
+  bool any, sums_bias;    // any: there is one for this cluster
+};
+
+template <Kernel C>
+__device__ __forceinline__ SlicedTile sliced_tile(const StreamK& stream_k, int number, bool itself) {
+  SlicedTile tile{.any = number < stream_k.wide + stream_k.narrow};
+  if (!tile.any) return tile;
+  const bool narrow = number >= stream_k.wide;
+  int place, row, column;
+  tile.head = stream_k.copy_of(narrow, narrow ? number - stream_k.wide : number, place);
+  stream_k.locate(narrow, place, row, column);
+  tile.row = kEdge<C> * row;
+  tile.column = kEdge<C> * column;
+  tile.panels = narrow ? 1 : panels(C.config);
+  tile.own = own_panel<C>(itself, tile.row, tile.column, tile.panels);
+  tile.sums_bias = C.shape.bias && column == stream_k.first(row);
+  return tile;
+}
+
+}  // namespace trigen::persistent::weight
