@@ -1,8 +1,15 @@
-# cmake -DTRIGEN=<program> -DARCH=sm_70 -DCACHE=<file> (-DPROBLEMS=<file>[,<file>] [-DEVERY=<n> -DFIRST=<i>] | -DCOUNT=<n> -DSEED=<n>)
-#       -P verify.cmake
-# Exit status of `trigen-lab verify` on an emulated device of the target: every family, for the problems of the files (with EVERY, and
-# without TRIGEN_TEST_ALL in the environment, every n-th from the i-th on) or for COUNT random ones. TRIGEN_SEED overrides SEED.
+# cmake -DTRIGEN=<program> -DARCH=sm_70 -DCACHE=<file> (-DPROBLEMS=<file>[,<file>] [-DEVERY=<n> -DFIRST=<i> [-DOWN=<family>[,<family>]]] |
+#       -DCOUNT=<n> -DSEED=<n>) -P verify.cmake
+# Exit status of `trigen-lab verify` on an emulated device of the target: every family, for the problems of the files or for COUNT random
+# ones. With EVERY, and without TRIGEN_TEST_ALL in the environment: the families OWN for all problems, and every family for every n-th from
+# the i-th on. TRIGEN_SEED overrides SEED.
 set(ENV{TRIGEN_CACHE} ${CACHE})
+function(verify)
+  execute_process(COMMAND ${TRIGEN} verify ${ARGN} --device emulated:${ARCH} RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "verify on emulated:${ARCH} failed")
+  endif()
+endfunction()
 if(COUNT)
   if(DEFINED ENV{TRIGEN_SEED})
     set(SEED $ENV{TRIGEN_SEED})
@@ -13,6 +20,11 @@ if(COUNT)
   set(what --random ${COUNT} --seed ${SEED})
 else()
   if(EVERY AND NOT "$ENV{TRIGEN_TEST_ALL}")
+    string(REPLACE "," ";--problems;" files "${PROBLEMS}")
+    string(REPLACE "," ";" families "${OWN}")
+    foreach(family IN LISTS families)
+      verify(--family ${family} --problems ${files})
+    endforeach()
     string(REPLACE "," ";" lists "${PROBLEMS}")
     set(PROBLEMS ${CACHE}.txt)
     file(WRITE ${PROBLEMS} "")
@@ -31,7 +43,4 @@ else()
   string(REPLACE "," ";--problems;" files "${PROBLEMS}")
   set(what --problems ${files})
 endif()
-execute_process(COMMAND ${TRIGEN} verify --families all ${what} --device emulated:${ARCH} RESULT_VARIABLE result)
-if(NOT result EQUAL 0)
-  message(FATAL_ERROR "verify on emulated:${ARCH} failed")
-endif()
+verify(--families all ${what})

@@ -6,6 +6,7 @@
 
 #include "generator/candidate.h"
 #include "generator/cost/cost.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -52,12 +53,14 @@ TEST(LaunchLimits, NoFamilyPassesThemWhateverTheSizes) {
       "scan_grad_weight,dtype=f16,wdtype=f32",
   };
   const std::vector<int64_t> extents = {1, 8, 4096, 66000, int64_t{1} << 23, int64_t{1} << 30};
-  int made = 0;
+  // A quick run takes every fifth: of any three sizes all values meet, because 5 divides no number of extents.
+  int made = 0, index = 0;
   for (const std::string& kind : kinds)
     for (int64_t B : extents)
       for (int64_t H : extents)
         for (int64_t T : extents)
           for (int64_t D : extents) {
+            if (!takes(index++, 5)) continue;
             if (std::log2(T) > 20) continue;  // rows of tiles are walked one by one
             auto parsed = parse_problem(kind + ",B=" + std::to_string(B) + ",H=" + std::to_string(H) +
                                         ",T=" + std::to_string(T) + ",D=" + std::to_string(D));
@@ -77,7 +80,7 @@ TEST(LaunchLimits, NoFamilyPassesThemWhateverTheSizes) {
               }
             }
           }
-  EXPECT_GT(made, 100000);
+  EXPECT_GT(made, thorough() ? 100000 : 20000);
 }
 
 // W is packed along the one axis of a grid that takes so many heads.
