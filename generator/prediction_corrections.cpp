@@ -9,7 +9,7 @@ namespace {
 
 // Weights of times at the same batch size, and of the model's own prediction. Of 28 problems at 4 and 16 times another batch
 // size the second may be 0 to 1 (H200).
-constexpr double kSame = 3, kNone = 1;
+constexpr double kSame = 3, kModel = 1;
 constexpr size_t kFewTimes = 3;
 
 }  // namespace
@@ -42,7 +42,7 @@ void PredictionCorrections::add(llvm::ArrayRef<Timed> times, const DeviceModel& 
 
 double PredictionCorrections::factor(const Candidate& candidate) const {
   const auto found = kinds_.find(kind_of(candidate));
-  return found == kinds_.end() ? 1 : std::exp(found->second.logs / (found->second.weight + kNone));
+  return found == kinds_.end() ? 1 : std::exp(found->second.logs / (found->second.weight + kModel));
 }
 
 }  // namespace trigen

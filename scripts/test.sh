@@ -108,6 +108,6 @@ say "clang-tidy"
 if [[ $mode == --all ]]; then
   scripts/tidy.sh
 else
-  git ls-files 'generator/*.cpp' | xargs scripts/tidy.sh
+  scripts/tidy.sh generator
 fi
 finish

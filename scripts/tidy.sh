@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # clang-tidy over the project's host sources (.clang-tidy lists the checks; any finding fails).
-# Usage: scripts/tidy.sh [file...]   (default: every host source, many in one translation unit, so that the headers of LLVM are read
-# and checked 20 times and not 160; generator/, whose sources have names in common, file by file)
+# Usage: scripts/tidy.sh [folder... | file...]   (default: every folder, many sources in one translation unit, so that the headers of LLVM
+# are read and checked 20 times and not 160; generator/families, whose sources have names in common, file by file)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # clang's analyzer goes through the functions of a unit's sources, as through a file's own and not through all headers, where the
 # unit's path has this word in it (AnalysisManager::isInCodeFile).
 build=build-tidy/UnifiedSource
+folders='generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|lab|emulator'
+if [[ -d ${1:-} ]]; then
+  folders=$(IFS='|' && echo "$*")
+  set --
+fi
 mkdir -p "$build"
 cmake --preset tidy -B "$build" -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_C_COMPILER=clang-14 -DTRIGEN_PCH=OFF \
   -DTRIGEN_UNITY="$([[ $# == 0 ]] && echo ON || echo OFF)" -DTRIGEN_TESTS=OFF -DTRIGEN_BENCH=OFF >"$build/configure.log" \
@@ -17,9 +22,9 @@ if [[ ${#files[@]} == 0 ]]; then
 import json
 for entry in json.load(open("'"$build"'/compile_commands.json")):
     if entry["file"].endswith(".cpp") and "/build-tidy/" not in entry["file"] or "/Unity/" in entry["file"]:
-        print(entry["file"])' | grep -E '/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|lab|emulator)/')
+        print(entry["file"])' | grep -E "^$PWD/(build-tidy/UnifiedSource/)?($folders)/")
   # The sources in a unity file are headers to clang-tidy: findings there count.
-  options=(--header-filter='/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|lab|emulator)/.*\.(h|cpp)$'
+  options=(--header-filter="/($folders)/.*\.(h|cpp)$"
            --checks=-bugprone-suspicious-include)
 fi
 # Standard error is a count of warnings in other people's headers; of a crash, too, a line says which file it was.
