@@ -191,8 +191,8 @@ TEST_P(Matrix, EveryCellRunsOrIsNamed) {
     }
   }
   ASSERT_FALSE(runs.empty());
-  // Of a family with many cells a quick run takes the even places: for each op, any three of type, layout,
-  // epilogue and taps meet in all ways where all four vary, and any two where three do.
+  // Of a family with many cells a quick run takes the even places: where n of type, layout, taps and epilogue vary
+  // for an op, any n - 1 of them meet in all ways.
   if (runs.size() >= 48)
     runs.erase(
         std::remove_if(runs.begin(), runs.end(), [](const Served& run) { return !takes(run.cell.place, 2); }),

@@ -53,7 +53,7 @@ TEST(LaunchLimits, NoFamilyPassesThemWhateverTheSizes) {
       "scan_grad_weight,dtype=f16,wdtype=f32",
   };
   const std::vector<int64_t> extents = {1, 8, 4096, 66000, int64_t{1} << 23, int64_t{1} << 30};
-  // A quick run takes every fifth: of any three sizes all values meet, because 5 divides no number of extents.
+  // A quick run takes every fifth: of any two sizes all values meet, because 5 divides no number of extents.
   int made = 0, index = 0;
   for (const std::string& kind : kinds)
     for (int64_t B : extents)
