@@ -12,6 +12,7 @@ namespace trigen::strips {
 template <Kernel C>
 __device__ __forceinline__ void write(const Params& p) {
   ptx::let_next_launch_start();  // it waits for what is written here where it reads that
+  ptx::wait_for_launches_before();
   constexpr Shape s = C.shape;
   constexpr bool kIsBand = s.w == WeightForm::kBand;
   constexpr int kVec = 8, kVectors = kEdge * kEdge / kVec;  // stores of 16 bytes

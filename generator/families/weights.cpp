@@ -76,7 +76,8 @@ WeightOperand strip_weights(const Problem& p) {
                            .block = {strips::kThreads, 1, 1},
                            .cluster = 1,
                            .shared_bytes = 0,
-                           .maps = {}};
+                           .maps = {},
+                           .early = true};
   weights.workspace_bytes = strips::workspace_bytes(p.w, tokens, width, static_cast<int>(p.H));
   return weights;
 }
