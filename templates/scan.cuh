@@ -42,8 +42,7 @@ class Block {
   __device__ __forceinline__ Block(const Params& p, unsigned char* shared)
       : at_(p),
         ring_(at_, shared),
-        states_(at_, reinterpret_cast<float*>(shared + ring_bytes(s.op, s.layout, c, kBytes<s.dtype>) +
-                                              gain_steps(s.op, c) * 16 * gains(s.layout, c))) {}
+        states_(at_, reinterpret_cast<float*>(shared + exchange_begin(s.op, s.layout, c, kBytes<s.dtype>))) {}
 
   // y of scan, dx of scan_grad_input.
   template <bool kBackward>
@@ -199,8 +198,9 @@ class Block {
 #pragma unroll
       for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state.state[f], out[t][f]);
     if constexpr (kBTD) {
+      Rows rows(at_, t0, 0, 1);
 #pragma unroll
-      for (int t = 0; t < kT; ++t) store_row(t0, t, out[t]);
+      for (int t = 0; t < kT; ++t) store_row(t0, t, rows, out[t]);
     } else {
       store_features(t0, out);
     }
@@ -212,13 +212,14 @@ class Block {
   __device__ __forceinline__ void make_outputs_from(Map<kF>& state, const Gains* g, const Elements<C>& x,
                                                     int t0) const {
     float out[kT][kF];
+    Rows rows(at_, t0, kBTD && kBackward ? kT - 1 : 0, kBackward ? -1 : 1);
 #pragma unroll
     for (int j = 0; j < kT; ++j) {
       const int t = kBackward ? kT - 1 - j : j;
       const Gains gain = g[t];
 #pragma unroll
       for (int f = 0; f < kF; ++f) out[t][f] = make_output(gain, x.get(t, f), state.state[f]);
-      if constexpr (kBTD) store_row(t0, t, out[t]);
+      if constexpr (kBTD) store_row(t0, t, rows, out[t]);
     }
     if constexpr (!kBTD) store_features(t0, out);
   }
@@ -238,26 +239,51 @@ class Block {
     return states_.template exchange<kBackward>(map, before, i, carry);
   }
 
+  // Addresses of the row that is stored next, in every tensor of Params with outputs' shape. They step on, as the number of
+  // each row times the stride would be 8 instructions; those that the epilogue does not ask for are nothing.
+  class Rows {
+   public:
+    __device__ __forceinline__ Rows(const Place<C>& at, int t0, int first, int direction)
+        : p_(at.p), direction_(direction) {
+#pragma unroll
+      for (int i = 0; i < kTensors; ++i) at_[i] = at.at((&p_.x)[i], t0, first);
+    }
+    __device__ __forceinline__ Storage<s.dtype>* operator()(const Activations& a) const {
+      return at_[&a - &p_.x];
+    }
+    __device__ __forceinline__ void step() {
+#pragma unroll
+      for (int i = 0; i < kTensors; ++i) at_[i] += direction_ * (&p_.x)[i].row;
+    }
+
+   private:
+    static constexpr int kTensors = 5;  // x, y, pre, gate, residual
+    const Params& p_;
+    const int direction_;
+    Storage<s.dtype>* at_[kTensors];
+  };
+
   // Of bdt, whose rows are features.
   __device__ __forceinline__ void store_features(int t0, const float (&out)[kT][kF]) const {
+    Rows rows(at_, t0, 0, 1);
 #pragma unroll
     for (int f = 0; f < kF; ++f) {
       float v[kT];
 #pragma unroll
       for (int t = 0; t < kT; ++t) v[t] = out[t][f];
-      store_row(t0, f, v);
+      store_row(t0, f, rows, v);
     }
   }
-  // Row r of the thread's outputs, whose first token is t0, where there is one.
-  __device__ __forceinline__ void store_row(int t0, int r, float (&v)[c.vec_c]) const {
+  // Row r of the thread's outputs, whose first token is t0, where there is one; `rows` steps on.
+  __device__ __forceinline__ void store_row(int t0, int r, Rows& rows, float (&v)[c.vec_c]) const {
     const bool token = kWholeTokens ? G::kAllSteps || t0 < at_.z.T : t0 + (kBTD ? r : 0) < at_.z.T,
                feature = kWholeFeatures || at_.feature + (kBTD ? 0 : r) < at_.z.D;
-    if (!token || !feature) return;
     const auto* const bias =
         static_cast<const Storage<s.wdtype>*>(at_.p.bias) + (static_cast<long long>(at_.head) * at_.z.T + t0);
-    store_outputs<C>(
-        at_.p, [&](const Activations& a) { return at_.at(a, t0, r); },
-        [&](int i) { return to_float<s.wdtype>(bias[kBTD ? r : i]); }, v);
+    if (token && feature)
+      store_outputs<C>(
+          at_.p, rows, [&](int i) { return to_float<s.wdtype>(bias[kBTD ? r : i]); }, v);
+    rows.step();
   }
 
   const Place<C> at_;

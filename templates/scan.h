@@ -75,11 +75,10 @@ TRIGEN_HOST_DEVICE constexpr int stage_bytes(Layout layout, const Config& c, int
   return (rows * row_bytes(layout, c, element) + gaps + 15) / 16 * 16;
 }
 
-// Shared memory: the ring, of scan_grad_weight of both inputs; the gains of a step's tokens, of two steps, and of a third
-// where a cluster's block has yet to make the outputs of the step before; what the warps hand to each other, twice, as a
-// step's readers may still be there when the next one's writers are: the state that a warp's tokens leave of a feature,
-// and the product of their decays, in each direction; behind it what the blocks of a cluster do, and an mbarrier for each
-// of the two.
+// Shared memory: the ring, of scan_grad_weight of both inputs; the gains of the tokens of two steps; what the warps hand to
+// each other, twice, as a step's readers may still be there when the next one's writers are: the state that a warp's tokens
+// leave of a feature, and the product of their decays, in each direction; behind it what the blocks of a cluster do, and an
+// mbarrier for each of the two.
 TRIGEN_HOST_DEVICE constexpr int inputs(Op op) { return makes_vectors(op) ? 2 : 1; }
 TRIGEN_HOST_DEVICE constexpr int ring_bytes(Op op, Layout layout, const Config& c, int element) {
   return c.stages * inputs(op) * stage_bytes(layout, c, element);
@@ -87,15 +86,15 @@ TRIGEN_HOST_DEVICE constexpr int ring_bytes(Op op, Layout layout, const Config& 
 TRIGEN_HOST_DEVICE constexpr int gains(Layout layout, const Config& c) {
   return c.tile_m + c.tile_m / tokens(layout, c);
 }
-TRIGEN_HOST_DEVICE constexpr int gain_steps(Op op, const Config& c) {
-  return makes_vectors(op) || c.cluster == 0 ? 2 : 3;
-}
 TRIGEN_HOST_DEVICE constexpr int pitch(const Config& c) {
   return c.tile_n + 4;
 }  // of one map: states, product
 TRIGEN_HOST_DEVICE constexpr int exchange_floats(const Config& c) { return c.warps_m * pitch(c); }
+TRIGEN_HOST_DEVICE constexpr int exchange_begin(Op op, Layout layout, const Config& c, int element) {
+  return ring_bytes(op, layout, c, element) + 2 * 16 * gains(layout, c);
+}
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(Op op, Layout layout, const Config& c, int element) {
-  return ring_bytes(op, layout, c, element) + gain_steps(op, c) * 16 * gains(layout, c) +
+  return exchange_begin(op, layout, c, element) +
          4 * 2 * (inputs(op) * exchange_floats(c) + c.cluster * pitch(c)) + (c.cluster > 0 ? 16 : 0);
 }
 

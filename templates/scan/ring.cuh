@@ -38,20 +38,21 @@ class Ring {
       }
       if constexpr (kAsynchronous) ptx::cp_async_commit();
     };
-    // Gains on their way for two steps: loads take longer than a step does.
-    constexpr int kEach = ceil_div(c.tile_m, kThreads);
+    // Gains on their way for two steps: loads take longer than a step does. A warp has its own tokens', which nobody else
+    // reads.
+    constexpr int kTokens = c.tile_m / c.warps_m, kEach = ceil_div(kTokens, 32);
+    const int lane = static_cast<int>(threadIdx.x) % 32, of_warp = at_.warp * kTokens;
     Gains next[kEach];
     const auto fetch = [&](int i) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j)
-        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; i < count && t < c.tile_m)
-          next[j] = gains_of<kBackward>(step_at(i) * c.tile_m + t);
+        if (const int t = lane + j * 32; i < count && t < kTokens)
+          next[j] = gains_of<kBackward>(step_at(i) * c.tile_m + of_warp + t);
     };
     const auto put_gains = [&](int i) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j)
-        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; t < c.tile_m)
-          gains_[gain_place(i, t)] = next[j];
+        if (const int t = lane + j * 32; t < kTokens) gains_[gain_place(i, of_warp + t)] = next[j];
     };
     for (int i = 0; i + 1 < c.stages; ++i) load(i);
     fetch(0);
@@ -62,9 +63,10 @@ class Ring {
       if constexpr (kAsynchronous) ptx::cp_async_wait<c.stages - 2>();
       __syncthreads();  // step i has landed, and step i - 1 was read
       load(i + c.stages - 1);
+      body(i, step_at(i));
+      __syncwarp();  // the gains of step i - 1 were read for the last time
       put_gains(i + 1);
       fetch(i + 2);
-      body(i, step_at(i));
     }
   }
 
@@ -140,7 +142,7 @@ class Ring {
 
   // Of token t of step i: 16 bytes behind each chunk keep lanes of different chunks off each other's banks.
   __device__ __forceinline__ static int gain_place(int i, int t) {
-    return i % gain_steps(s.op, c) * gains(s.layout, c) + t + t / kT;
+    return i % 2 * gains(s.layout, c) + t + t / kT;
   }
   // Beyond the last token the state stays, and nothing is before the first one. scan_grad_weight takes them as they are,
   // for both directions: write is the source, read the target.
