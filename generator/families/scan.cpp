@@ -96,8 +96,8 @@ class Scan final : public Family {
               if (c.tile_m > 1024 || c.tile_n > 128 || c.tile_m < std::min<int64_t>(32, p.T)) continue;
               if ((lanes > 4 && c.tile_n >= 2 * p.D) || (warps > 1 && c.tile_m >= 2 * p.T)) continue;
               if (btd && c.tile_n * element_size(p.dtype) < 32 && p.D > 16) continue;
-              // Registers of as many threads.
-              if (elements * warps > (sums ? 256 : 512)) continue;
+              // Registers of as many threads: 16 warps of 128 fill an SM.
+              if (elements * warps > (sums ? 256 : 1024)) continue;
               add_parts(p, target, c, out);
             }
       }
@@ -159,8 +159,7 @@ class Scan final : public Family {
     work.threads = geometry::threads(c);
     const int64_t elements = int64_t{c.tile_k} * c.vec_c, chunk = geometry::tokens(p.layout, c);
     const int64_t features = geometry::features(p.layout, c);
-    // Of sums as the compiler reports them, within 10 % (NVRTC 12.9, sm_90a, btd).
-    work.registers = sums ? 28 + 14 * elements / 5 + 4 * chunk + 4 * features
+    work.registers = sums ? registers_of_sums(target, c, features, chunk)
                           : std::min<int64_t>(128, 60 + elements + chunk / 2);
     work.shared_bytes = shared_bytes(p, c);
     work.blocks = c.blocks;
@@ -177,22 +176,33 @@ class Scan final : public Family {
     const double lines = p.layout == Layout::kBTD ? std::max(1.0, 128 / (c.tile_n * element)) : 1;
     const double at_once = static_cast<double>(
         c.cluster == 0 ? places * sms : clusters_at_once(target, c.cluster, static_cast<int>(places)));
-    // Maps to the other blocks, and theirs: outputs are made meanwhile, sums wait, the longer the more blocks there are.
-    const double sent = c.cluster > 0 && sums ? 0.9 + 0.1 * c.cluster : 1;
+    // Maps to the other blocks, and theirs: 4,4096,1024 in 4 steps by clusters of 2, 4 and 8 takes 22.7, 28.4 and 25.5 us,
+    // by blocks alone, of other problems, 21 (one H200, 2026-11-27); sums as their times say.
+    const double sent = c.cluster > 0 ? 0.5 + 0.9 * std::log2(c.cluster) : 1;
     const double rounds = std::ceil(work.grid / at_once) * sent * steps;
     // The launch ahead of parts walks the same steps, of both directions where there are two.
     const int directions = geometry::inputs(p.op);
     const double ahead = c.split_k == 1 ? 0
-                                        : std::ceil(work.grid * directions / at_once) * kWalk *
+                                        : directions * std::ceil(work.grid / at_once) * kWalk *
                                               geometry::part_steps(c, static_cast<int>(p.T));
-    work.chained = (rounds + ahead) * (1 + (lines - 1) / 2);
+    // Warps wait for each other, and for loads less by three stages where one block is on an SM: 256 x 32 at 4,4096,1024.
+    const double there = work.grid * work.cluster / sms;  // blocks on an SM, as far as it has places
+    const bool ahead_alone = there <= 1 && c.stages > 2 && (!sums || c.cluster == 0);
+    const double waits = (sums ? 0.75 + 0.03 * c.warps_m : 1) * (ahead_alone ? 0.9 : 1);
+    work.chained = (rounds + ahead) * waits * (1 + (lines - 1) / 2);
     const LaunchPlan plan = launch_plan(p, target, c);
     const double x = static_cast<double>(p.B * p.H * p.T * p.D) * element;
     work.memory_bytes = count_work(p).min_bytes + static_cast<double>(plan.workspace_bytes);
     const int again = (sums ? 1 : 0) + (c.split_k > 1 ? directions : 0);
     if (again > 0) work.rereads = {{x * (sums ? 2 : 1), x * again}};
     work.l2_bytes = work.memory_bytes + x * again;
-    work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) *
+    // SMs that no block is on do not help. Sums of 32 elements a thread by 16 warps on an SM take 38.1 us for 49.9 at
+    // 16,1024,4x256, and 38.5 for 48.7 at 32,512,1024; 52.3 for 51.5 at 4,4096,1024, where only 8 of them are there.
+    const double idle = std::max(1.0, 1 / there);
+    const double full = sums && c.blocks > 0
+                            ? std::clamp(1.5 - c.warps_m * std::min<double>(there, places) / 16, 0.5, 1.0)
+                            : 1;
+    work.instructions = idle * full * static_cast<double>(p.B * p.H * p.T * p.D) *
                         (instructions(p, c) + (c.split_k > 1 ? directions * map_instructions(p, c) : 0));
     if (c.split_k > 1) work.passes.push_back({.rates = "add_rows", .parts = c.split_k});
     if (sums)
@@ -205,12 +215,19 @@ class Scan final : public Family {
   static int64_t columns(const Problem& p, const Config& c) {
     return p.B * p.H * geometry::slabs(c, static_cast<int>(p.D));
   }
-  // Instructions of an element that the emulated device counts, moves left out, within 10 % (sm_90a, btd, 171 configs): its
-  // own, those of a vector, and its share of what a thread does for a step. Whole steps have no checks of what is there.
+  // Instructions of an element that the emulated device counts, moves left out, within 10 % (sm_90a, btd): its own, those of
+  // a vector, and its share of what a thread does for a step. Whole steps have no checks of what is there. Those of sums are
+  // not counts: they and the factors above are fitted to the times of 1,075 configs of four problems (11 to 15 % off, root
+  // mean square; one H200, driver 580.159.04, NVRTC 13.0.88, 2026-11-27), by hand to the best. Reading maps of 8 features
+  // has bank conflicts.
   static double instructions(const Problem& p, const Config& c) {
     const double features = geometry::features(p.layout, c),
                  elements = features * geometry::tokens(p.layout, c);
-    if (makes_vectors(p.op)) return 20 + 34 / features + (3 * joins(p, c) + 158) / elements;
+    if (makes_vectors(p.op)) {
+      const double reads = features > 4 && geometry::feature_lanes(p.layout, c) > 4 ? 2.5 : 1;
+      return 20 + 12 / features +
+             (3.4 * lane_joins(p, c) + 3.6 * (reads * c.warps_m + c.cluster) * (features + 6)) / elements;
+    }
     const bool whole = p.T % c.tile_m == 0 && p.D % c.tile_n == 0;
     // In clusters a map is made ahead of the outputs, which have no second product then.
     return (whole ? 1 : 1.3) *
@@ -224,9 +241,23 @@ class Scan final : public Family {
   // What a thread does in a step to put maps together, each of its features and the product of decays: of the lanes
   // along the tokens, of the warps, and of the blocks of a cluster.
   static double joins(const Problem& p, const Config& c) {
-    const double features = geometry::features(p.layout, c), lanes = geometry::token_lanes(p.layout, c);
-    return (lanes > 1 ? 3.4 * (std::log2(lanes) + 1) * (features + 1) : 0) +
-           1.75 * (c.warps_m * (c.cluster > 0 ? 1.5 : 1) + c.cluster) * (features + 2);
+    return 3.4 * lane_joins(p, c) +
+           1.75 * (c.warps_m * (c.cluster > 0 ? 1.5 : 1) + c.cluster) * (geometry::features(p.layout, c) + 2);
+  }
+  static double lane_joins(const Problem& p, const Config& c) {
+    const double lanes = geometry::token_lanes(p.layout, c);
+    return lanes > 1 ? (std::log2(lanes) + 1) * (geometry::features(p.layout, c) + 1) : 0;
+  }
+  // As the compiler reports them for sums of 16-bit data, btd, where a config does not say how many blocks an SM takes: close
+  // to what 4, 3 or 2 blocks of 128 threads have (NVRTC 13.0.88, sm_90a, 1,075 configs).
+  static int64_t registers_of_sums(const Target& target, const Config& c, int64_t features, int64_t chunk) {
+    const int64_t elements = features * chunk;
+    const int64_t registers = elements > 16
+                                  ? (chunk > 8 && c.cluster == 0 ? 224 : 168)
+                                  : std::min<int64_t>(124, 28 + 14 * elements / 5 + 4 * (chunk + features));
+    return c.blocks > 0
+               ? std::min<int64_t>(registers, target.registers_per_sm / (geometry::threads(c) * c.blocks))
+               : registers;
   }
   // Blocks of an SM.
   static int64_t places_of(const Target& target, const Work& work) {
@@ -264,6 +295,8 @@ class Scan final : public Family {
     const int steps = schedule::ceil_div(static_cast<int>(p.T), c.tile_m);
     int last = 0;
     for (const int64_t wave : {0, 1, 2, 4}) {
+      // One block of 16 warps on an SM only in clusters: two of 8 take 20.3 us for 22.7 at 16,1024,4x256 (H200, 2026-11-27).
+      if (c.blocks == 1) break;
       const auto parts = static_cast<int>(std::clamp<int64_t>(
           wave * target.sms / std::max<int64_t>(1, columns(p, c)), 1, std::min(steps, 64)));
       if (parts == last) continue;
@@ -279,8 +312,17 @@ class Scan final : public Family {
       c.cluster = cluster;
       const int64_t threads_by_half = columns(p, c) * cluster / 2 * geometry::threads(c);
       if (target.compute_capability == 90 && cluster <= steps &&
-          threads_by_half < 512 * int64_t{target.sms} && !reject(p, target, c))
+          threads_by_half < 512 * int64_t{target.sms} && !reject(p, target, c)) {
         out.push_back(c);
+        // Clusters of 2 win with 16 warps on an SM, so with 128 registers a thread, which the compiler takes by chance; with
+        // 16 tokens of a thread they spill.
+        if (makes_vectors(p.op) && cluster == 2 && c.tile_k * c.vec_c == 32 &&
+            geometry::tokens(p.layout, c) <= 8) {
+          Config full = c;
+          full.blocks = 16 / c.warps_m;
+          if (!reject(p, target, full)) out.push_back(full);
+        }
+      }
     }
   }
 };
