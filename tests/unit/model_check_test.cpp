@@ -166,8 +166,8 @@ TEST(ModelCheck, ReadsWhatASweepTimed) {
 // An H100 that timed bench/model.txt: by the H200's rates and its own memory, without a table of its own.
 TEST(ModelCheck, AnH100NeedsItsMemoryAndNoTable) {
   std::vector<RecordedSpace> spaces;
-  for (const Recording& recording : llvm::cantFail(
-           read_recordings({TRIGEN_SOURCE "/bench/results/h100-2026-11-27-samples.zst"}))) {
+  for (const Recording& recording :
+       llvm::cantFail(read_recordings({TRIGEN_SOURCE "/bench/results/h100-2026-11-27-samples.zst"}))) {
     spaces.push_back(llvm::cantFail(space_of(recording)));
     EXPECT_EQ(spaces.back().target->model_device, "H100 SXM");
   }

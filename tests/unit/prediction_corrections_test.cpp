@@ -27,7 +27,8 @@ std::vector<PredictionCorrections::Timed> as_predicted(int64_t batch, size_t cou
 }
 
 std::string first(const PredictionCorrections& corrections) {
-  return describe(llvm::cantFail(list_candidates(problem(8), target(), nullptr, nullptr, &corrections)).front());
+  return describe(
+      llvm::cantFail(list_candidates(problem(8), target(), nullptr, nullptr, &corrections)).front());
 }
 
 TEST(PredictionCorrections, TimesAsPredictedChangeNothing) {
