@@ -17,7 +17,8 @@ from .launch import forget_plans, plans, set_fallback  # noqa: E402
 from .matrices import gram  # noqa: E402
 from .modules import CausalSpatialGatingUnit, DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E402
 from .muon import Muon, orthogonalize  # noqa: E402
-from .scans import scan, scan_state, scan_step  # noqa: E402
+from .scan_steps import scan_state, scan_step  # noqa: E402
+from .scans import scan  # noqa: E402
 from .structured import StructuredMixer  # noqa: E402
 
 __all__ = [

@@ -1,5 +1,4 @@
-"""Token mixers whose W is a few vectors: scan, its operators trigen::scan, trigen::scan_grad_input and trigen::scan_grad_weight, and decoding
-with one state in place of a cache of tokens.
+"""Token mixers whose W is a few vectors: scan, and its operators trigen::scan, trigen::scan_grad_input and trigen::scan_grad_weight.
 
     scan(x, w, bias?, gate?, residual?, layout, activation, pre) -> (y, pre)     pre is empty unless asked for
     scan_grad_input(grad, w, layout)                             -> dx           dx = W^T grad
@@ -130,99 +129,17 @@ def scan(
     return y
 
 
-# ---- decoding --------------------------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def scan_state(
-    x: torch.Tensor,
-    source: Vector = None,
-    target: Vector = None,
-    decay: Vector = None,
-    diagonal: Vector = None,
-    bias: Optional[torch.Tensor] = None,
-    *,
-    layout: Layout = "btd",
-    decay_range: Optional[Tuple[float, float]] = None,
-    decay_constant: float = 1.0,
-) -> torch.Tensor:
-    """The state that scan's tokens x leave, [B, H*D] of float32 (float64 beside float64), for scan_step: S[n-1] of
-
-    S[t] = decay[t] S[t-1] + source[t] x[t],   S[-1] = 0
-
-    x, the vectors, decay_range and decay_constant as scan's. target, diagonal and bias do not enter; they may be given, so that one set of
-    arguments serves all three functions. Plain torch on the current stream; no gradients."""
-    arguments.check_tensor(x, "x")
-    arguments.check_options(layout, "lower", 0, "none", "default", "dense")
-    given = vectors.tensors_of(x, (source, target, decay, diagonal, bias))
-    w, _ = vectors.placed(x, given, layout, decay_range, decay_constant).make(given)
-    sizes = _check(x, w, None, None, None, layout, "none")
-    with torch._C._DisableAutocast():
-        return recurrence.last_state(w, plain.heads_first(x, sizes, layout)).flatten(1)
-
-
-@torch.no_grad()
-def scan_step(
-    x: torch.Tensor,
-    t: int,
-    state: torch.Tensor,
-    source: Vector = None,
-    target: Vector = None,
-    decay: Vector = None,
-    diagonal: Vector = None,
-    bias: Optional[torch.Tensor] = None,
-    *,
-    decay_range: Optional[Tuple[float, float]] = None,
-    decay_constant: float = 1.0,
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """(y, the state after it): scan's output for token t, given the state after token t-1. Work and memory of one token, whatever t.
-
-    y = bias[t] + target[t] decay[t] state + diagonal[t] x,   state' = decay[t] state + source[t] x
-
-    x       [B, H*D], token t of each sequence
-    t       0 <= t < T
-    state   [B, H*D] of float32 (float64 beside float64), scan_state's or the last step's; zeros before the first token. Not changed
-    vectors, decay_range, decay_constant as scan's
-
-    y has x's dtype, rounded once. Plain torch on the current stream, so a CUDA graph or torch.compile can take it; no gradients."""
-    arguments.check_tensor(x, "x")
-    if x.dim() != 2:
-        raise ValueError(f"x has shape {list(x.shape)}; allowed: [batch, features], one token of each sequence")
-    arguments.check_dtypes("x", x.dtype, x.dtype)
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    if state.shape != x.shape or state.dtype != wide or state.device != x.device:
-        raise ValueError(
-            f"state is {state.dtype} {list(state.shape)} on {state.device}; allowed: {wide} {list(x.shape)} on {x.device}"
-        )
-    given = vectors.tensors_of(x, (source, target, decay, diagonal, bias))
-    these = vectors.Vectors(x, given, decay_range, decay_constant)
-    heads, tokens = these.heads, these.tokens
-    if isinstance(t, bool) or not isinstance(t, int) or t < 0 or (tokens > 1 and t >= tokens):
-        raise ValueError(f"t={t!r}; allowed: an integer from 0 {f'to {tokens - 1}' if tokens > 1 else 'on'}")
-    _check_features(x.shape[1], heads, x)
-    with torch._C._DisableAutocast():
-        w, offset = these.place(given, t, 1).make(given)
-        write, read, keep, diag = w.unbind()  # [H, 1]
-        if t == 0:
-            keep = torch.zeros_like(keep)  # decay[0] does not count, whatever it holds
-        token, before = (one.to(wide).unflatten(1, (heads, -1)) for one in (x, state))
-        y = read * keep * before + diag * token
-        after = keep * before + write * token
-        y = y if offset is None else y + offset
-    return y.flatten(1).to(x.dtype), after.flatten(1)
-
-
 # ---- the operators' checks -------------------------------------------------------------------------------------------------
 
 
-def _check_features(features: int, heads: int, x) -> None:
+def check_features(features: int, heads: int, x) -> None:
     if features % heads != 0:
         raise ValueError(
             f"x has {features} features (shape {list(x.shape)}) while the vectors have {heads} heads; allowed: a multiple of {heads}"
         )
 
 
-def _check(x, w, bias, gate, residual, layout: str, activation: str, name: str = "x") -> Sizes:
+def check(x, w, bias, gate, residual, layout: str, activation: str, name: str = "x") -> Sizes:
     arguments.check_options(layout, "lower", 0, activation, "default", "dense")
     if w.dim() != 3 or w.shape[0] != 4 or x.dim() != 3:
         raise ValueError(f"w has shape {list(w.shape)} and {name} {list(x.shape)}; allowed: [4, heads, n], and rank 3")
@@ -234,7 +151,7 @@ def _check(x, w, bias, gate, residual, layout: str, activation: str, name: str =
         )
     if any(isinstance(size, int) and size < 1 for size in (n, features, heads)):
         raise ValueError(f"{name} has shape {list(x.shape)}; every size but the batch's must be at least 1")
-    _check_features(features, heads, x)
+    check_features(features, heads, x)
     for what, value in (("batch * features", batch * features), ("tokens", n), ("heads", heads)):
         if isinstance(value, int) and value > arguments.MAX_COORDINATE:
             raise ValueError(
@@ -252,7 +169,7 @@ def _check(x, w, bias, gate, residual, layout: str, activation: str, name: str =
 
 
 def _check_pair(grad, x, w, layout: str) -> Sizes:
-    sizes = _check(grad, w, None, None, None, layout, "none", "grad")
+    sizes = check(grad, w, None, None, None, layout, "none", "grad")
     arguments.check_like("x", x, grad, "grad")
     return sizes
 
@@ -261,14 +178,14 @@ def _check_pair(grad, x, w, layout: str) -> Sizes:
 
 
 def _plain_run(x, w, bias, gate, residual, layout, activation, pre):
-    sizes = _check(x, w, bias, gate, residual, layout, activation)
+    sizes = check(x, w, bias, gate, residual, layout, activation)
     if recording.active is not None:
         problems.record(problems.scan(sizes, x, w, bias, gate, residual, layout, activation, pre))
     return recurrence.run(x, w, bias, gate, residual, sizes, layout, activation, pre)
 
 
 def _plain_grad_input(grad, w, layout):
-    sizes = _check(grad, w, None, None, None, layout, "none", "grad")
+    sizes = check(grad, w, None, None, None, layout, "none", "grad")
     if recording.active is not None:
         problems.record(problems.scan_grad_input(sizes, grad, w, layout))
     return recurrence.grad_input(grad, w, sizes, layout)
@@ -317,7 +234,7 @@ def _like(x, found):
 
 def _run_launch(x, w, bias, gate, residual, layout, activation, pre) -> launch.Launch:
     def call():
-        sizes = _check(x, w, bias, gate, residual, layout, activation)
+        sizes = check(x, w, bias, gate, residual, layout, activation)
         return problems.scan(sizes, x, w, bias, gate, residual, layout, activation, pre)
 
     return _launch("scan", (x, gate, residual), w, (layout, activation, pre, cuda._key_of(bias)), call)
@@ -345,7 +262,7 @@ def _cuda_run(x, w, bias, gate, residual, layout, activation, pre):
 
 def _grad_input_launch(grad, w, layout) -> launch.Launch:
     def call():
-        return problems.scan_grad_input(_check(grad, w, None, None, None, layout, "none", "grad"), grad, w, layout)
+        return problems.scan_grad_input(check(grad, w, None, None, None, layout, "none", "grad"), grad, w, layout)
 
     return _launch("scan_grad_input", (grad,), w, layout, call)
 
@@ -570,10 +487,10 @@ _operators = SimpleNamespace(
 # Plain torch that autograd and functorch see through:
 _differentiable = SimpleNamespace(
     run=lambda x, w, bias, gate, residual, layout, activation, pre: recurrence.run(
-        x, w, bias, gate, residual, _check(x, w, bias, gate, residual, layout, activation), layout, activation, pre
+        x, w, bias, gate, residual, check(x, w, bias, gate, residual, layout, activation), layout, activation, pre
     ),
     grad_input=lambda grad, w, layout: recurrence.grad_input(
-        grad, w, _check(grad, w, None, None, None, layout, "none", "grad"), layout
+        grad, w, check(grad, w, None, None, None, layout, "none", "grad"), layout
     ),
     grad_weight=lambda grad, x, w, bias, layout: recurrence.grad_weight(
         grad, x, w, bias, _check_pair(grad, x, w, layout), layout
@@ -583,12 +500,12 @@ _differentiable = SimpleNamespace(
 
 
 def _fake_run(x, w, bias=None, gate=None, residual=None, layout="btd", activation="none", pre=False):
-    _check(x, w, bias, gate, residual, layout, activation)
+    check(x, w, bias, gate, residual, layout, activation)
     return x.new_empty(x.shape), x.new_empty(x.shape if pre else [0])
 
 
 def _fake_grad_input(grad, w, layout="btd"):
-    _check(grad, w, None, None, None, layout, "none", "grad")
+    check(grad, w, None, None, None, layout, "none", "grad")
     return grad.new_empty(grad.shape)
 
 

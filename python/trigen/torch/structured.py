@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..options import Layout
-from . import arguments, scans, vectors
+from . import arguments, scan_steps, scans, vectors
 
 Kind = Literal["row", "column"]
 Pair = Union[float, Tuple[float, float]]
@@ -162,7 +162,7 @@ class StructuredMixer(nn.Module):
     def state(self, x: torch.Tensor) -> torch.Tensor:
         """The state that the tokens x leave (as forward takes them; without heads_in_batch), for step: [parts, B, H*D] of float32, parts being 2 of
         "both" and else 1. Zeros of that shape are the state before the first token. No gradients."""
-        return torch.stack([scans.scan_state(x, **given, layout=self.layout) for given in self.vectors()])
+        return torch.stack([scan_steps.scan_state(x, **given, layout=self.layout) for given in self.vectors()])
 
     def step(self, x: torch.Tensor, t: int, state: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
         """(y, the next state) of token t, x[B, H*D], by scan_step: work and memory of one token. y is forward's row t. No gradients."""
@@ -170,7 +170,7 @@ class StructuredMixer(nn.Module):
         if state.dim() != 3 or state.shape[0] != len(parts):
             raise ValueError(f"state has shape {list(state.shape)}; allowed: [{len(parts)}, batch, features]")
         wide = x if len(parts) == 1 else x.to(state.dtype)  # a sum of two is rounded once
-        rows, states = zip(*(scans.scan_step(wide, t, one, **given) for one, given in zip(state, parts)))
+        rows, states = zip(*(scan_steps.scan_step(wide, t, one, **given) for one, given in zip(state, parts)))
         y = rows[0] if len(parts) == 1 else (rows[0] + rows[1]).to(x.dtype)
         return y, torch.stack(states)
 
