@@ -108,7 +108,11 @@ struct Warp {
 template <class F>
 inline __attribute__((always_inline)) void for_lanes(uint32_t mask, F&& body) {
   if (mask == kFullMask) {
+#ifdef __clang__
+#pragma clang loop vectorize(assume_safety)
+#else
 #pragma GCC ivdep
+#endif
     for (int lane = 0; lane < 32; ++lane) body(lane);
   } else {
     for (uint32_t rest = mask; rest != 0; rest &= rest - 1) body(__builtin_ctz(rest));

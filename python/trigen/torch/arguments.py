@@ -111,13 +111,15 @@ def prefix_is_meant():
         _prefix_is_meant.reset(token)
 
 
-def lies_transposed(x: torch.Tensor, gate: Optional[torch.Tensor], residual: Optional[torch.Tensor]) -> bool:
-    """Whether all of them are [B, n, D] that lie as [B, D, n] or the other way round, such as x.mT: the other layout reads them without a
-    copy, and what follows most likely transposes y back."""
-    return x.dim() == 3 and all(
-        one is None or (one.shape == x.shape and one.stride(1) == 1 and one.stride(2) != 1)
-        for one in (x, gate, residual)
-    )
+def as_it_lies(x: torch.Tensor, gate: Optional[torch.Tensor], residual: Optional[torch.Tensor], layout: str):
+    """(x.mT, gate.mT, residual.mT, the other layout) where each of them lies transposed, [B, n, D] as [B, D, n] or the other way round, such as
+    a y.mT: that layout reads them without a copy, and what follows most likely transposes y back. Else None."""
+    all_of_them = x, gate, residual
+    if x.dim() != 3 or not all(
+        one is None or (one.shape == x.shape and one.stride(1) == 1 and one.stride(2) != 1) for one in all_of_them
+    ):
+        return None
+    return *(None if one is None else one.mT for one in all_of_them), "bdt" if layout == "btd" else "btd"
 
 
 def check_tensor(x, name: str) -> None:

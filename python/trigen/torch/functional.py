@@ -102,17 +102,18 @@ def triangular_conv1d(
                     return _apply_known(x, weight, bias, x_pointer, weight_pointer, call)
                 return call.forward(x, bias, x_pointer, weight_pointer)
     arguments.check_tensor(x, "x")
-    if layout in arguments.LAYOUTS and arguments.lies_transposed(x, gate, residual):
+    lying = arguments.as_it_lies(x, gate, residual, layout) if layout in arguments.LAYOUTS else None
+    if lying is not None:
         arguments.check_activations(x, weight.shape, layout, form)  # refuses in the words of this layout
-        gate, residual = (None if one is None else one.mT for one in (gate, residual))
+        x, gate, residual, layout = lying
         return triangular_conv1d(
-            x.mT,
+            x,
             weight,
             bias,
             gate=gate,
             residual=residual,
             padding=padding,
-            layout="bdt" if layout == "btd" else "btd",
+            layout=layout,
             fill=fill,
             diagonal=diagonal,
             activation=activation,

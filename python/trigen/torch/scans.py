@@ -102,14 +102,15 @@ def scan(
             decay_constant=decay_constant,
         )
     placed = vectors.placed(x, given, layout, decay_range, decay_constant)  # refuses by the names that were given
-    if arguments.lies_transposed(x, gate, residual):
-        gate, residual = (None if one is None else one.mT for one in (gate, residual))
+    lying = arguments.as_it_lies(x, gate, residual, layout)
+    if lying is not None:
+        x, gate, residual, layout = lying
         return scan(
-            x.mT,
+            x,
             *given,
             gate=gate,
             residual=residual,
-            layout="bdt" if layout == "btd" else "btd",
+            layout=layout,
             activation=activation,
             decay_range=decay_range,
             decay_constant=decay_constant,
