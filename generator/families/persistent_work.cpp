@@ -232,7 +232,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
             .cluster = sharers};
   // Blocks that share loads win more where no dW leaves: of a Toeplitz matrix's 52 configs at 16,512,1024 to 4,4096,1024 theirs took 0.8 to
   // 0.9 of what was predicted without this (one H100, driver 580.159.04, NVRTC 13.0.88, 2026-11-27).
-  const double shared = s.diagonals > 0 && sharers > 1 ? 0.85 : 1;
+  const double shared = (s.diagonals > 0 || p.op == Op::kGram) && sharers > 1 ? 0.85 : 1;
   // Blocks of a cluster share x, those of a square both operands: what follows is for one of them.
   const bool split_lines = activations_split_lines(p, c);
   for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
