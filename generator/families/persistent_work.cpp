@@ -230,9 +230,14 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
             .unit = p.dtype == DType::kF32 ? Unit::kTensorTf32 : Unit::kTensor16,
             .stages = c.stages,
             .cluster = sharers};
-  // Blocks that share loads win more where no dW leaves: of a Toeplitz matrix's 52 configs at 16,512,1024 to 4,4096,1024 theirs took 0.8 to
-  // 0.9 of what was predicted without this (one H100, driver 580.159.04, NVRTC 13.0.88, 2026-11-27).
-  const double shared = (s.diagonals > 0 || p.op == Op::kGram) && sharers > 1 ? 0.85 : 1;
+  // Blocks that share loads win more where no dW leaves, or both of its triangles do: of a Toeplitz matrix's 52 configs at 16,512,1024 to
+  // 4,4096,1024 theirs took 0.8 to 0.9 of what was predicted without this, of gram's ten at 1536 to 8192 rows squares 0.71 to 0.92 and
+  // pairs 0.85 to 0.93 (H100s, driver 580.159.04, NVRTC 13.0.88, 2026-11-27).
+  const double shared = sharers == 1        ? 1
+                        : s.diagonals > 0   ? 0.85
+                        : p.op != Op::kGram ? 1
+                        : square            ? 0.8
+                                            : 0.9;
   // Blocks of a cluster share x, those of a square both operands: what follows is for one of them.
   const bool split_lines = activations_split_lines(p, c);
   for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
