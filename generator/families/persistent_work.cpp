@@ -236,7 +236,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   const double shared = sharers == 1        ? 1
                         : s.diagonals > 0   ? 0.85
                         : p.op != Op::kGram ? 1
-                        : square            ? 0.8
+                        : square            ? 0.77
                                             : 0.9;
   // Blocks of a cluster share x, those of a square both operands: what follows is for one of them.
   const bool split_lines = activations_split_lines(p, c);
