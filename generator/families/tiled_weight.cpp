@@ -71,7 +71,7 @@ bool allows(const Problem& p, const Config& c) {
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
-  if (p.K > 1 || (c.tile_m != c.tile_n && p.op != Op::kGram)) return false;
+  if (p.K > 1) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
   return rows <= kMostTiles && p.H * rows * rows <= kMostTiles &&
          weight_stream_k(p, c, c.cluster).depth >= c.cluster;
