@@ -191,10 +191,10 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
                         .feed_bytes = turns * fed,
                         .split_bytes = activations_split_lines(p, c) ? turns * fed : 0,
                         .loads = beside ? 1 : turns});
-  // A block without a cluster sends nothing and waits for none: half of the time (not measured). gram's by TMA stages its sums in
-  // the ring; by an exchange the second triangle is more to write (an H200's figures in docs/experiments/gram.md).
+  // A block without a cluster sends nothing and waits for none: half of the time (not measured). By TMA it stages its sums in the
+  // ring; by an exchange gram's second triangle is more to write (an H200's figures in docs/experiments/gram.md).
   constexpr double kAlone = 0.5, kStaged = 0.3, kMirrored = 1.3;
-  const bool by_tma = p.op == Op::kGram && c.vec_c == 8 && p.wdtype != DType::kF32;
+  const bool by_tma = c.vec_c == 8 && p.wdtype != DType::kF32 && !p.epilogue.accumulate;
   const double output = c.cluster == 1                ? (by_tma ? kStaged : kAlone)
                         : by_tma && p.epilogue.mirror ? kMirrored
                                                       : 1;
