@@ -185,7 +185,7 @@ TRIGEN_HOST_DEVICE constexpr Tile tile_at(const Shape& s, const Config& c, const
 
 // A second launch of grad_weight adds parts: those of the sum, and those that tiles have of a Toeplitz matrix's diagonals.
 inline constexpr int kReduceThreads = 256;
-inline constexpr int kReduceDiagonals = 32;  // of a block, by as many threads each as that leaves
+inline constexpr int kReduceDiagonals = 8;  // of a block (a sector), by as many threads each as that leaves
 TRIGEN_HOST_DEVICE constexpr bool sums_diagonals(const Shape& s) {
   return makes_weights(s.op) && s.w == WeightForm::kToeplitz;
 }
