@@ -147,7 +147,7 @@ __device__ __forceinline__ void prefetch_panel(const TensorMap& map, BlockBoxes<
     at.next_box();
   }
 }
-// k blocks that the loading thread of slices, or of gram, asks for in the L2 ahead of griddepcontrol.wait.
+// k blocks that the loading thread of a slice alone, or of gram, asks for in the L2 ahead of griddepcontrol.wait.
 inline constexpr int kFirstBlocks = 4;
 
 // The loading thread, there: the first tile's, where the block loads for itself alone. No value is read.

@@ -34,8 +34,9 @@ struct SliceGeometry
   static_assert(makes_weights(C.shape.op) && C.shape.K <= 1 && !schedule::sums_diagonals(C.shape),
                 "sums dW of one tap, element by element");
   static_assert(c.split_k == c.cluster, "a slice for every block");
-  static_assert((c.tile_m == 64 && c.tile_n == 64) || (c.tile_m <= 128 && c.tile_n == 128),
-                "the tiles that StreamK counts");
+  static_assert(c.tile_m == c.tile_n ? c.tile_n == 64 || c.tile_n == 128
+                                     : c.tile_m == 64 && c.tile_n == 128 && c.cluster == 1,
+                "the tiles that StreamK counts, 64 x 128 by a block alone");
   static_assert(kStagesOutput<C> ? consumers(c) * kStorePanels * kPanelBytes <= c.stages * kStageBytes : true,
                 "staged in the ring");
   static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");

@@ -79,7 +79,8 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   const SlicedTile tile =
       sliced_tile<C>(stream_k, static_cast<int>(blockIdx.x) / kSlices, multiplies_itself<C>(p));
   const int features = depth_rows<C>(p, z.features).features;
-  if (tile.any && threadIdx.x == 128 * G::kConsumers)
+  // What grad_weight's clusters ask for twice takes longer than the latency that it hides (docs/experiments/wgmma_sm90-grad_weight.md).
+  if ((kAlone || C.shape.op == Op::kGram) && tile.any && threadIdx.x == 128 * G::kConsumers)
     prefetch_slice<C>(tile, stream_k.depth, features, rank, map_dy, map_x);
   // Every block has begun, and the writes of its first threads are visible.
   if constexpr (kAlone)

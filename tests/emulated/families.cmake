@@ -106,8 +106,7 @@ endif()
 
 # gram by the same tiles: parts that a second launch adds, whole tiles, squares of blocks, slices; f32 data.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 64x64:4:5:1:8:1 64x128:4:2:1:8:1 64x128:4:4:1:2:1 64x128:4:9:2:8:2 64x128:4:2:3:2:3
-                  128x128:8:6:2:8:2)
+  foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 64x64:4:5:1:8:1 64x128:4:2:1:8:1 64x128:4:9:1:2:1 128x128:8:6:2:8:2)
     name_parts(${config} tile warps stages split vec cluster)
     add_verify_test(gram.${tile}_${split}_${cluster}_${vec} gram_tiles
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
@@ -178,7 +177,7 @@ endif()
 # Slices of a tile's depth, whose blocks add their sums: tiles of 64 x 64, 64 x 128 and 128 x 128, clusters that share out a tile's rows
 # evenly and not, blocks alone, whose output leaves by TMA or not. Copies and lanes in any order.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(run 64x64:4:2:1:2 64x64:4:2:1:8 64x64:4:2:3:8 64x64:4:11:6:2 64x64:4:3:8:1 64x128:4:2:1:1 64x128:4:2:1:8 64x128:4:9:2:2 64x128:4:2:3:8
+  foreach(run 64x64:4:2:1:2 64x64:4:2:1:8 64x64:4:2:3:8 64x64:4:11:6:2 64x64:4:3:8:1 64x128:4:2:1:1 64x128:4:9:1:2 64x128:4:2:1:8
               128x128:8:6:2:8 128x128:8:2:3:2)
     name_parts(${run} tile warps stages slices vec)
     set(name grad_weight.slices_${tile}_${slices}_${vec})
@@ -314,7 +313,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                  TRIGEN_EMULATED_ASYNC=shuffled:2)
   endforeach()
   # A band's by slices and by warpgroups that take turns.
-  foreach(run 64x64:4:6:3:3 64x128:4:3:1:1 64x128:4:3:2:2 128x128:8:4:2:2 128x128:4:6:1:1 128x128:4:4:1:4)
+  foreach(run 64x64:4:6:3:3 64x128:4:3:1:1 128x128:8:4:2:2 128x128:4:6:1:1 128x128:4:4:1:4)
     name_parts(${run} tile warps stages split cluster)
     set(name forms_band.${tile}_${warps}_${cluster})
     add_verify_test(${name} forms_band
