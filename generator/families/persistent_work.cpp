@@ -171,19 +171,22 @@ int loads_of_diagonals(const StreamK& s, int tokens, int grid) {
 }
 
 // grad_weight by slices: a cluster for every tile. Where not all of them run at the same time with one block on an SM,
-// some wait for their turn, or two blocks share an SM where both fit. Narrow tiles are half of wide ones.
+// some wait for their turn, or two blocks share an SM where both fit. Narrow tiles are 64 x 64.
 Work sliced_weight_work(const Problem& p, const Target& target, const Config& c) {
-  const int64_t kRegisters = c.tile_n;  // of a thread, with sums of 64 x tile_n
+  constexpr int64_t kRegisters = 64;  // of a thread, with sums of 64 x 64
   const StreamK s = weight_stream_k(p, c, c.cluster);
   const int clusters = std::max(1, s.wide + s.narrow), at_once = clusters_at_once(target, c.cluster);
   const auto fit =
       static_cast<int>(target.shared_per_sm / (weight::shared_bytes(c) + target.reserved_shared_per_block));
   const bool beside = fit > 1;
-  const double narrow = weight::panels(c) > 1 ? 0.5 * s.narrow : 0;  // in wide tiles
   const double all = clusters <= fit * at_once
                          ? static_cast<double>(clusters) / at_once
                          : static_cast<double>(fit * schedule::ceil_div(clusters, fit * at_once));
-  const double turns = std::max(1.0, all * (1 - narrow / clusters));
+  const bool alone = c.cluster == 1, split_lines = activations_split_lines(p, c);
+  // Blocks alone take in as much as their SM does: the step of an SM with two of them is what counts. 98 bytes a ns of whole lines,
+  // where others take in 78 (docs/experiments/wgmma_sm90-grad_weight.md).
+  constexpr double kAloneIntake = 0.8;
+  const double turns = alone ? std::ceil(all) : std::max(1.0, all);
   const double steps = static_cast<double>(s.depth) / c.cluster, depth = multiplied_depth(p, c),
                fed = 128.0 * (c.tile_m + c.tile_n);
   Work work{.rates = "ring_slices",
@@ -195,16 +198,14 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
             .shared_bytes = weight::shared_bytes(c),
             .cluster = c.cluster};
   work.steps.push_back({.products = turns * c.tile_m * c.tile_n * depth,
-                        .feed_bytes = turns * fed,
-                        .split_bytes = activations_split_lines(p, c) ? turns * fed : 0,
+                        .feed_bytes = turns * fed * (alone && !split_lines ? kAloneIntake : 1),
+                        .split_bytes = split_lines ? turns * fed : 0,
                         .loads = beside ? 1 : turns});
-  // A block without a cluster sends nothing and waits for none: half of the time (not measured). gram's by TMA stages its sums in
-  // the ring; by an exchange the second triangle is more to write (an H200's figures in docs/experiments/gram.md).
-  constexpr double kAlone = 0.5, kStaged = 0.3, kMirrored = 1.3;
-  const bool by_tma = p.op == Op::kGram && c.vec_c == 8 && p.wdtype != DType::kF32;
-  const double output = c.cluster == 1                ? (by_tma ? kStaged : kAlone)
-                        : by_tma && p.epilogue.mirror ? kMirrored
-                                                      : 1;
+  // A block without a cluster sends nothing and waits for none; sums of 128 x 128 are sent once the whole cluster's products are
+  // done; of gram a second triangle is written (docs/experiments/wgmma_sm90-grad_weight.md, docs/experiments/gram.md).
+  constexpr double kAlone = 0.5, kBehind = 1.75, kMirrored = 1.3;
+  const double output =
+      alone ? kAlone : (weight::reuses_ring(c) ? kBehind : 1) * (p.epilogue.mirror ? kMirrored : 1);
   work.tile.elements = output * c.tile_m * c.tile_n;
   const double tiles = !beside ? turns : turns > 1 ? 1.5 : 1;  // two ends overlap by half
   put_runs(work, clusters, false, [&](int) { return Run{.steps = {steps}, .tiles = tiles}; });
@@ -212,7 +213,7 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
   work.all.tiles = clusters * tiles;
   work.busy = std::min(1.0, static_cast<double>(clusters) * c.cluster / target.sms);
   work.memory_bytes = count_work(p).min_bytes;
-  work.l2_bytes = s.depth * (fed * clusters - 128.0 * c.tile_n * narrow);
+  work.l2_bytes = s.depth * (fed * s.wide + 128.0 * 128 * s.narrow);
   put_copies(work, p, c);
   return work;
 }

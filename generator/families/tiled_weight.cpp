@@ -71,7 +71,7 @@ bool allows(const Problem& p, const Config& c) {
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
-  if (p.K > 1 || (c.tile_m != c.tile_n && p.op != Op::kGram)) return false;
+  if (p.K > 1) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
   return rows <= kMostTiles && p.H * rows * rows <= kMostTiles &&
          weight_stream_k(p, c, c.cluster).depth >= c.cluster;
@@ -148,19 +148,14 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   if (!allows(p, c)) return;
   if (weight::slices(c)) {
     c.split_k = c.cluster;
-    const bool alone = c.cluster == 1, wide = c.tile_m != c.tile_n;
-    if (wide && p.T <= c.tile_m) return;
+    if (c.tile_m < c.tile_n && p.T <= c.tile_m) return;
     const auto blocks = static_cast<int>(grid(p, target, c));
     const int room = clusters_at_once(target, c.cluster) * c.cluster;
-    // Tiles of 64 x 64: three blocks fit on an SM, two with more stages, or one with many. Of 64 x 128 two, or one.
-    constexpr int kFewStages = 3, kManyStages = 11, kWideStages = 4;
+    // Tiles of 64 x 64: three blocks fit on an SM, two with more stages, or one with many.
+    constexpr int kFewStages = 3, kManyStages = 11;
     if (c.tile_n == 64 && blocks <= room) c.stages = kManyStages;
-    if ((c.tile_n == 64 && blocks > 2 * room) || (wide && !alone && blocks > room)) c.stages = kFewStages;
-    if (wide && alone) {  // two also where one is enough: the next launch's begins beside it
-      if (blocks <= room) out.push_back(c);
-      c.stages = kWideStages;
-    }
-    if (blocks <= (wide ? 4 : c.tile_m == 128 ? 1 : alone ? 3 : 2) * room) out.push_back(c);
+    if (c.tile_n == 64 && blocks > 2 * room) c.stages = kFewStages;
+    if (blocks <= (c.tile_n == 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.

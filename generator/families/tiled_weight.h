@@ -13,7 +13,7 @@ namespace trigen {
 class TiledWeight final : public PersistentKernel {
  public:
   // Tiles worth a try; clusters are of their sizes or of one block. Of 64 x 64 in a block alone: whole batches in a
-  // panel by both warpgroups, or a slice by one. 64 x 128: slices of gram. The first is for any sizes.
+  // panel by both warpgroups, or a slice by one. The first is for any sizes.
   struct Tile {
     int tile_m, tile_n, stages, cluster;
     bool stacks = false;

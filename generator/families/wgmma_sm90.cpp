@@ -277,10 +277,7 @@ constexpr TiledWeight::Tile kWeightTiles[] = {{128, 256, 4, 1},
                                               {64, 64, 5, 4},
                                               {64, 64, 5, 6},
                                               {64, 64, 5, 8},
-                                              {64, 128, 9, 1},
-                                              {64, 128, 7, 2},
-                                              {64, 128, 7, 3},
-                                              {64, 128, 7, 4}};  // slices
+                                              {64, 128, 9, 1}};  // slices
 
 class WgmmaSm90 final : public PersistentFamily {
  public:

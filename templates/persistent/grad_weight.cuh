@@ -137,14 +137,17 @@ __device__ __forceinline__ unsigned panel_of_a(const Ring<G>& ring, int stage, i
                   : ring.a(stage) + box_offset<C, consumers(C.config)>(i, 0);
 }
 
-// A panel of one box into the L2.
+// A panel into the L2.
 template <Kernel C>
-__device__ __forceinline__ void prefetch_panel(const TensorMap& map, const BlockBoxes<C>& at, int token,
-                                               int head) {
+__device__ __forceinline__ void prefetch_panel(const TensorMap& map, BlockBoxes<C> at, int token, int head) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  ptx::tma_prefetch_box(map, kTokens ? token : at.feature, kTokens ? at.feature : token, head, at.batch);
+#pragma unroll
+  for (int i = 0; i < kParts<C>; ++i) {
+    ptx::tma_prefetch_box(map, kTokens ? token : at.feature, kTokens ? at.feature : token, head, at.batch);
+    at.next_box();
+  }
 }
-// gram's k blocks that a loading thread asks for in the L2 ahead of griddepcontrol.wait.
+// k blocks that the loading thread of a slice alone, or of gram, asks for in the L2 ahead of griddepcontrol.wait.
 inline constexpr int kFirstBlocks = 4;
 
 // The loading thread, there: the first tile's, where the block loads for itself alone. No value is read.

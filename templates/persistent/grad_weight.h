@@ -35,12 +35,12 @@ TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
              ? block_steps()
              : schedule::ceil_div(rest, depth / block_steps());
 }
-// Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64, 64 x 128 (gram's alone) or
-// 128 x 128, and they add their sums through distributed shared memory (slices.cuh). A tile of 64 rows with one warpgroup
-// is a cluster of size 1: nothing is exchanged. Blocks of other clusters load for each other, see below.
+// Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128, and they add
+// their sums through distributed shared memory (slices.cuh). A tile of 64 x 64 or 64 x 128 with one warpgroup is a cluster of
+// size 1: nothing is exchanged. Blocks of other clusters load for each other, see below.
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
-  if (c.tile_m == 64) return c.tile_n == 128 || (c.tile_n == 64 && (c.cluster > 1 || c.warps_m == 4));
-  return c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
+  return c.tile_m == 64 ? c.tile_n == 128 || c.cluster > 1 || c.warps_m == 4
+                        : c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ? c.tile_m / 64 : kConsumers; }
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
@@ -65,17 +65,11 @@ TRIGEN_HOST_DEVICE constexpr int eight_bytes(const Config& c) { return c.tile_n 
 TRIGEN_HOST_DEVICE constexpr int exchange_bytes(const Config& c) {  // and grad_bias
   return owned_eights(c) * c.cluster * (eight_bytes(c) + kSentRows * 4);
 }
-// Sums of 128 columns come into the ring, once all of the cluster's products are done, where there are more stages than
-// fit beside them. A block alone has nothing to wait for.
-TRIGEN_HOST_DEVICE constexpr bool reuses_ring(const Config& c) {
-  const int beside = c.stages * stage_bytes(c) + exchange_bytes(c);
-  return c.tile_n == 128 && (c.cluster == 1 || beside > kSharedLimit - kBarrierBytes);
-}
-// gram's tiles that a block makes alone leave as panels that are staged in the ring, once all of its products are done, where TMA
-// can store them (kStagedOutput).
-TRIGEN_HOST_DEVICE constexpr int ring_panels(const Config& c) {
-  return 2 * panels(c);
-}  // of a warpgroup: mirrored, too
+// Sums of 128 columns come into the ring, once all of the cluster's products are done: stages count more.
+TRIGEN_HOST_DEVICE constexpr bool reuses_ring(const Config& c) { return c.tile_n == 128; }
+// Tiles that a block makes alone leave as panels that are staged in the ring, once all of its products are done, where TMA
+// can store them (kStagedOutput): gram's mirrored, too, or 32 columns of f32 in each.
+TRIGEN_HOST_DEVICE constexpr int ring_panels(const Config& c) { return 2 * panels(c); }
 TRIGEN_HOST_DEVICE constexpr int slices_bytes(const Config& c) {
   const int ring = c.stages * stage_bytes(c);
   return reuses_ring(c) ? schedule::max(ring, exchange_bytes(c)) : ring + exchange_bytes(c);

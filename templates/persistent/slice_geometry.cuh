@@ -13,7 +13,7 @@ TRIGEN_HOST_DEVICE constexpr Config own_ring(Config c) {
 
 // Output panels are staged in the ring.
 template <Kernel C>
-inline constexpr bool kStagesOutput = C.shape.op == Op::kGram&& C.config.cluster == 1 && kStagedOutput<C>;
+inline constexpr bool kStagesOutput = C.config.cluster == 1 && kStagedOutput<C>;
 
 template <Kernel C>
 struct SliceGeometry
@@ -34,9 +34,9 @@ struct SliceGeometry
   static_assert(makes_weights(C.shape.op) && C.shape.K <= 1 && !schedule::sums_diagonals(C.shape),
                 "sums dW of one tap, element by element");
   static_assert(c.split_k == c.cluster, "a slice for every block");
-  static_assert((c.tile_m == c.tile_n && (c.tile_n == 64 || c.tile_n == 128)) ||
-                    (C.shape.op == Op::kGram && c.tile_m == 64 && c.tile_n == 128),
-                "the tiles that StreamK counts");
+  static_assert(c.tile_m == c.tile_n ? c.tile_n == 64 || c.tile_n == 128
+                                     : c.tile_m == 64 && c.tile_n == 128 && c.cluster == 1,
+                "the tiles that StreamK counts, 64 x 128 by a block alone");
   static_assert(kStagesOutput<C> ? consumers(c) * kStorePanels * kPanelBytes <= c.stages * kStageBytes : true,
                 "staged in the ring");
   static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");
@@ -46,8 +46,11 @@ struct SliceGeometry
 struct SlicedTile {
   int head, row, column;  // first element
   int panels;             // of its columns
-  int own;                // of own_panel
-  bool any, sums_bias;    // any: there is one for this cluster
+  // Those that are loaded and multiplied: all of a block's beside grad_bias, or ptxas runs a narrow tile's products one after the
+  // other (C7511).
+  int multiplied;
+  int own;              // of own_panel
+  bool any, sums_bias;  // any: there is one for this cluster
 };
 
 template <Kernel C>
@@ -63,6 +66,7 @@ __device__ __forceinline__ SlicedTile sliced_tile(const StreamK& stream_k, int n
   tile.panels = narrow ? 1 : panels(C.config);
   tile.own = own_panel<C>(itself, tile.row, tile.column, tile.panels);
   tile.sums_bias = C.shape.bias && column == stream_k.first(row);
+  tile.multiplied = tile.sums_bias ? panels(C.config) : tile.panels;
   return tile;
 }
 

@@ -1,7 +1,7 @@
 // grad_weight of few tiles in one launch (grad_weight.h, slices): the blocks of a cluster multiply a slice of
 // one tile's depth each. Every block owns some of the tile's rows, by eights: the others send it their sums of
 // these through distributed shared memory, it adds them in the blocks' order and writes them. A block alone
-// turns its sums into whole rows by the same way, or, where TMA can store gram's, stages them in the ring.
+// turns its sums into whole rows by the same way, or, where TMA can store them, stages them in the ring.
 #pragma once
 
 #include "persistent/slice_sums.cuh"
@@ -16,7 +16,8 @@ __device__ __forceinline__ void prefetch_slice(const SlicedTile& tile, int depth
 #pragma unroll 1
   for (int block = rank; block < end; block += C.config.cluster) {
     const BlockBoxes<C> from(features, block);
-    for (int i = 0; i < tile.panels; ++i) prefetch_panel<C>(map_x, from, tile.column + kPanel * i, tile.head);
+    for (int i = 0; i < tile.multiplied; ++i)
+      prefetch_panel<C>(map_x, from, tile.column + kPanel * i, tile.head);
     if (tile.own >= 0) continue;
     for (int i = 0; i < C.config.tile_m / kPanel; ++i)
       prefetch_panel<C>(map_dy, from, tile.row + kPanel * i, tile.head);
@@ -34,7 +35,7 @@ __device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, c
     const BlockBoxes<C> from(features, block);
     ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
     ptx::mbarrier_arrive_expect(ring.full(at.stage),
-                                (tile.panels + (tile.own >= 0 ? 0 : kRows)) * kPanelBytes);
+                                (tile.multiplied + (tile.own >= 0 ? 0 : kRows)) * kPanelBytes);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (tile.own >= 0) break;
@@ -43,7 +44,7 @@ __device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, c
     }
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
-      if (i >= tile.panels) break;
+      if (i >= tile.multiplied) break;
       load_panel<C, kColumns>(ring.b(at.stage), i, map_x, ring.full(at.stage), from, tile.column + kPanel * i,
                               tile.head);
     }
@@ -78,7 +79,8 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   const SlicedTile tile =
       sliced_tile<C>(stream_k, static_cast<int>(blockIdx.x) / kSlices, multiplies_itself<C>(p));
   const int features = depth_rows<C>(p, z.features).features;
-  if (C.shape.op == Op::kGram && tile.any && threadIdx.x == 128 * G::kConsumers)
+  // What grad_weight's clusters ask for twice takes longer than the latency that it hides (docs/experiments/wgmma_sm90-grad_weight.md).
+  if ((kAlone || C.shape.op == Op::kGram) && tile.any && threadIdx.x == 128 * G::kConsumers)
     prefetch_slice<C>(tile, stream_k.depth, features, rank, map_dy, map_x);
   // Every block has begun, and the writes of its first threads are visible.
   if constexpr (kAlone)
@@ -108,7 +110,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     auto& half = reinterpret_cast<float(&)[32]>(sum);
     if (C.shape.bias && tile.sums_bias)
       multiply_work<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, tile.own, group, lane);
-    else if (kN > C.config.tile_m && tile.panels == 1)
+    else if (kN > C.config.tile_m && tile.multiplied == 1)
       multiply_work<C, 64, false>(half, bias, ring, at, count, ends, tile.own, group, lane);
     else
       multiply_work<C, kN, false>(sum, bias, ring, at, count, ends, tile.own, group, lane);
@@ -116,6 +118,11 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   if constexpr (kStagesOutput<C>) {
     if (!tile.any) return;
     ptx::named_barrier(G::kConsumers + 1, 128 * G::kConsumers);  // no warp multiplies what lies in the ring
+    if (C.shape.bias && tile.sums_bias && lane % 4 == 0) {
+      const int row = tile.row + static_cast<int>(threadIdx.x / 32 * 16 + lane / 4);
+      write_bias<C>(p, tile.head, z.tokens, row, bias[0]);
+      write_bias<C>(p, tile.head, z.tokens, row + 8, bias[2]);
+    }
     OutputPanels<G> output(ring, group);
 #pragma unroll
     for (int i = 0; i < kN / kPanel; ++i) {

@@ -106,8 +106,7 @@ endif()
 
 # gram by the same tiles: parts that a second launch adds, whole tiles, squares of blocks, slices; f32 data.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 64x64:4:5:1:8:1 64x128:4:2:1:8:1 64x128:4:4:1:2:1 64x128:4:9:2:8:2 64x128:4:2:3:2:3
-                  128x128:8:6:2:8:2)
+  foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 64x64:4:5:1:8:1 64x128:4:2:1:8:1 64x128:4:9:1:2:1 128x128:8:6:2:8:2)
     name_parts(${config} tile warps stages split vec cluster)
     add_verify_test(gram.${tile}_${split}_${cluster}_${vec} gram_tiles
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
@@ -122,7 +121,7 @@ endif()
 
 # Contiguous tokens as they lie: loads of a block's own, of pairs, of squares and of slices.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 64x64:4:5:1:8:1 128x128:8:4:3:1:3)
+  foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 64x64:4:5:1:8:1 64x128:4:3:1:8:1 128x128:8:4:3:1:3)
     name_parts(${run} tile warps stages split vec cluster)
     add_verify_test(grad_weight.tokens_${tile}_${split}_${cluster} grad_weight_tokens
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
@@ -175,13 +174,16 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
-# Slices of a tile's depth, whose blocks add their sums: tiles of 64 and 128, clusters that share out a tile's rows evenly and not,
-# blocks alone.
+# Slices of a tile's depth, whose blocks add their sums: tiles of 64 x 64, 64 x 128 and 128 x 128, clusters that share out a tile's rows
+# evenly and not, blocks alone, whose output leaves by TMA or not. Copies and lanes in any order.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(run 64x64:4:2:1:2 64x64:4:2:3:8 64x64:4:11:6:2 64x64:4:3:8:1 128x128:8:6:2:8 128x128:8:2:3:2)
+  foreach(run 64x64:4:2:1:2 64x64:4:2:1:8 64x64:4:2:3:8 64x64:4:11:6:2 64x64:4:3:8:1 64x128:4:2:1:1 64x128:4:9:1:2 64x128:4:2:1:8
+              128x128:8:6:2:8 128x128:8:2:3:2)
     name_parts(${run} tile warps stages slices vec)
-    add_verify_test(grad_weight.slices_${tile}_${slices} grad_weight_slices
+    set(name grad_weight.slices_${tile}_${slices}_${vec})
+    add_verify_test(${name} grad_weight_slices
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${slices},vec=8x8x${vec},cluster=${slices},blocks=1)
+    set_property(TEST emulated.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
 endif()
 
@@ -266,7 +268,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x8,cluster=${cluster},box=${box},blocks=1)
     set_property(TEST emulated.boxes.${tile}_${box} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:2)
   endforeach()
-  foreach(run 128x128:8:4:2:2:1:32 128x256:8:3:2:8:1:16 128x256:8:3:1:8:2:32 128x128:8:4:1:8:4:32 64x64:4:6:2:8:2:32 128x128:4:4:1:8:1:32)
+  foreach(run 128x128:8:4:2:2:1:32 128x256:8:3:2:8:1:16 128x256:8:3:1:8:2:32 128x128:8:4:1:8:4:32 64x64:4:6:2:8:2:32 64x128:4:3:1:8:1:32 128x128:4:4:1:8:1:32)
     name_parts(${run} tile warps stages split vec cluster box)
     set(name boxes.weight_${tile}_${warps}_${cluster})
     add_verify_test(${name} boxes_weight
@@ -311,7 +313,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                  TRIGEN_EMULATED_ASYNC=shuffled:2)
   endforeach()
   # A band's by slices and by warpgroups that take turns.
-  foreach(run 64x64:4:6:3:3 128x128:8:4:2:2 128x128:4:6:1:1 128x128:4:4:1:4)
+  foreach(run 64x64:4:6:3:3 64x128:4:3:1:1 128x128:8:4:2:2 128x128:4:6:1:1 128x128:4:4:1:4)
     name_parts(${run} tile warps stages split cluster)
     set(name forms_band.${tile}_${warps}_${cluster})
     add_verify_test(${name} forms_band

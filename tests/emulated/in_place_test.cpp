@@ -134,8 +134,6 @@ INSTANTIATE_TEST_SUITE_P(
              kSeveralTiles},
         Case{"wgmma_sm90:tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1",
              kSeveralTiles},
-        Case{"wgmma_sm90:tile=64x128x64,warps=4x1,stages=9,splitk=3,vec=8x8x8,cluster=3,blocks=1",
-             kSeveralTiles},
         Case{"wgmma_sm90:tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1", kTokens},
         Case{"wgmma_sm90:tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1", kTokens},
         Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=5,splitk=2,vec=8x8x8,cluster=2,blocks=1", kTokens},
