@@ -60,15 +60,41 @@ function(name_parts run)
   endforeach()
 endfunction()
 
-# One `trigen verify` on the emulated Hopper: emulated.<name> of problems_<list>.txt, with a cache of its own; what follows are more
-# options of verify (--family, --config).
+# `trigen verify` on the emulated Hopper: emulated.<name> of problems_<list>.txt, with a cache of its own; what follows are more options
+# of verify (--family, --config), and ENVIRONMENT with what the test has there. SHARED: of a list that several configs run, every second
+# problem, by the next config the others; emulated.<name>.rest, which has the label `all` as well, runs what is left.
 function(add_verify_test name list)
+  cmake_parse_arguments(ARG "SHARED" "" "ENVIRONMENT" ${ARGN})
   string(REPLACE "." "-" cache ${name})
-  add_test(NAME emulated.${name}
-           COMMAND trigen_program verify --device emulated:sm_90a --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_${list}.txt ${ARGN})
-  set_tests_properties(emulated.${name} PROPERTIES LABELS emulated TIMEOUT 900
-                       ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-${cache}.db
-                       SKIP_RETURN_CODE 3)  # no compiler here makes the target: cli/command.h
+  function(add_part test problems labels)
+    add_test(NAME emulated.${test} COMMAND trigen_program verify --device emulated:sm_90a --problems ${problems} ${ARG_UNPARSED_ARGUMENTS})
+    set_tests_properties(emulated.${test} PROPERTIES LABELS "${labels}" TIMEOUT 900
+                         ENVIRONMENT "TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-${cache}.db;${ARG_ENVIRONMENT}"
+                         SKIP_RETURN_CODE 3)  # no compiler here makes the target: cli/command.h
+  endfunction()
+  set(file ${CMAKE_CURRENT_SOURCE_DIR}/problems_${list}.txt)
+  if(NOT ARG_SHARED)
+    add_part(${name} ${file} emulated)
+    return()
+  endif()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  set_property(GLOBAL APPEND PROPERTY emulated_runs_${list} ${name})
+  get_property(runs GLOBAL PROPERTY emulated_runs_${list})
+  list(LENGTH runs number)
+  set(part_0 "")
+  set(part_1 "")
+  file(STRINGS ${file} problems REGEX "^[^#]")
+  foreach(problem IN LISTS problems)
+    math(EXPR number "${number} + 1")
+    math(EXPR part "${number} % 2")
+    string(APPEND part_${part} "${problem}\n")
+  endforeach()
+  set(problems ${CMAKE_CURRENT_BINARY_DIR}/${cache})
+  file(WRITE ${problems}.txt "${part_0}")
+  file(WRITE ${problems}-rest.txt "${part_1}")
+  add_part(${name} ${problems}.txt emulated)
+  add_part(${name}.rest ${problems}-rest.txt "emulated;all")
+  set_property(TEST emulated.${name}.rest PROPERTY DEPENDS emulated.${name})  # of one cache
 endfunction()
 
 # Tiles that small problems are not given: row tiles of 256 by pairs and squares of blocks, many parts, single elements of dW.
@@ -76,7 +102,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 256x64:4:3:8:2 256x64:3:2:1:2 256x64:4:5:2:1 128x64:5:7:8:1 128x64:6:4:8:4 128x64:6:1:2:4)
     name_parts(${config} tile stages split vec cluster)
     string(REPLACE ":" "_" name ${config})
-    add_verify_test(grad_weight.${name} grad_weight
+    add_verify_test(grad_weight.${name} grad_weight SHARED
                     --family wgmma_sm90 --config tile=128x${tile},warps=8x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
 endif()
@@ -88,7 +114,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       tile=8x64x8,warps=1x1,stages=4,splitk=1,vec=1x8x2 tile=64x32x8,warps=4x1,stages=3,splitk=2,vec=1x8x2
       tile=32x64x4,warps=2x1,stages=2,splitk=2,vec=1x8x8 tile=128x32x16,warps=4x1,stages=2,splitk=1,vec=1x4x2)
     math(EXPR place "${place} + 1")
-    add_verify_test(scan.${place} scan --family scan --config ${config})
+    add_verify_test(scan.${place} scan SHARED --family scan --config ${config})
   endforeach()
   add_verify_test(scan.tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=2,vec=1x8x8)
   # Clusters: more blocks than warps and fewer, steps that come again and blocks that have none; copies and lanes in any order.
@@ -97,9 +123,8 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       tile=64x64x16,warps=2x1,stages=2,splitk=1,vec=1x8x4,cluster=7 tile=64x32x8,warps=4x1,stages=3,splitk=1,vec=1x8x2,cluster=2
       tile=8x64x8,warps=1x1,stages=4,splitk=1,vec=1x8x2,cluster=8)
     math(EXPR place "${place} + 1")
-    add_verify_test(scan.cluster_${place} scan --family scan --config ${config})
-    set_property(TEST emulated.scan.cluster_${place} APPEND PROPERTY
-                 ENVIRONMENT "TRIGEN_EMULATED_ASYNC=shuffled:${place};TRIGEN_EMULATED_LANES=random:${place}")
+    add_verify_test(scan.cluster_${place} scan SHARED --family scan --config ${config}
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${place} TRIGEN_EMULATED_LANES=random:${place})
   endforeach()
   add_verify_test(scan.cluster_tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=1,vec=1x8x8,cluster=4)
 endif()
@@ -108,12 +133,12 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 64x64:4:5:1:8:1 64x128:4:2:1:8:1 64x128:4:9:1:2:1 128x128:8:6:2:8:2)
     name_parts(${config} tile warps stages split vec cluster)
-    add_verify_test(gram.${tile}_${split}_${cluster}_${vec} gram_tiles
+    add_verify_test(gram.${tile}_${split}_${cluster}_${vec} gram_tiles SHARED
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
   foreach(config 6:8:1 4:2:4)  # warpgroups that take turns: several tiles a block
     name_parts(${config} stages vec cluster)
-    add_verify_test(gram.turns_${cluster} gram_turns --limit 2e9
+    add_verify_test(gram.turns_${cluster} gram_turns SHARED --limit 2e9
                     --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=${stages},splitk=1,vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
   add_verify_test(gram.f32 gram_f32)
@@ -123,7 +148,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 64x64:4:5:1:8:1 64x128:4:3:1:8:1 128x128:8:4:3:1:3)
     name_parts(${run} tile warps stages split vec cluster)
-    add_verify_test(grad_weight.tokens_${tile}_${split}_${cluster} grad_weight_tokens
+    add_verify_test(grad_weight.tokens_${tile}_${split}_${cluster} grad_weight_tokens SHARED
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
 endif()
@@ -132,8 +157,8 @@ endif()
 # that drop a piece do not lose their place in the ring.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(grad_weight.one_cluster grad_weight
-                  --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=6,splitk=2,vec=8x8x8,cluster=4,blocks=1)
-  set_property(TEST emulated.grad_weight.one_cluster APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=4)
+                  --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=6,splitk=2,vec=8x8x8,cluster=4,blocks=1
+                  ENVIRONMENT TRIGEN_EMULATED_SMS=4)
 endif()
 
 # Whole batches in a panel.
@@ -151,8 +176,8 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 3:2 4:1 5:3)
     name_parts(${run} stages seed)
     add_verify_test(skips.${stages} skips
-                    --family wgmma_sm90 --config tile=128x64x64,warps=8x1,stages=${stages},splitk=1,vec=8x8x8,cluster=1,blocks=1)
-    set_property(TEST emulated.skips.${stages} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=1 TRIGEN_EMULATED_ASYNC=shuffled:${seed})
+                    --family wgmma_sm90 --config tile=128x64x64,warps=8x1,stages=${stages},splitk=1,vec=8x8x8,cluster=1,blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_SMS=1 TRIGEN_EMULATED_ASYNC=shuffled:${seed})
   endforeach()
 endif()
 
@@ -181,9 +206,9 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
               128x128:8:6:2:8 128x128:8:2:3:2)
     name_parts(${run} tile warps stages slices vec)
     set(name grad_weight.slices_${tile}_${slices}_${vec})
-    add_verify_test(${name} grad_weight_slices
-                    --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${slices},vec=8x8x${vec},cluster=${slices},blocks=1)
-    set_property(TEST emulated.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
+    add_verify_test(${name} grad_weight_slices SHARED
+                    --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${slices},vec=8x8x${vec},cluster=${slices},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
 endif()
 
@@ -193,9 +218,9 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     name_parts(${run} problems tile stages vec paths)
     foreach(async late shuffled:4)
       string(REPLACE ":" "_" name ${problems}.${tile}_${stages}_${async})
-      add_verify_test(${name} ${problems}
-                      --family wgmma_sm90 --config tile=${tile}x64,warps=4x1,stages=${stages},splitk=2,vec=${vec},cluster=2,blocks=1${paths})
-      set_property(TEST emulated.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_ASYNC=${async})
+      add_verify_test(${name} ${problems} SHARED
+                      --family wgmma_sm90 --config tile=${tile}x64,warps=4x1,stages=${stages},splitk=2,vec=${vec},cluster=2,blocks=1${paths}
+                      ENVIRONMENT TRIGEN_EMULATED_ASYNC=${async})
     endforeach()
   endforeach()
 endif()
@@ -221,7 +246,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       set(paths ",weights=packed")
     endif()
     string(REPLACE ":" "_" name ${op}.${tile}_${stages}_${cluster})
-    add_verify_test(tf32.${name} tf32_${op}
+    add_verify_test(tf32.${name} tf32_${op} SHARED
                     --family wgmma_tf32_sm90 --config tile=${tile}x32,${rest},cluster=${cluster},blocks=1${paths})
   endforeach()
 endif()
@@ -231,14 +256,14 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 256x128:8:3:1 256x128:8:4:2 128x64:4:3:1)
     name_parts(${config} tile warps stages cluster)
     string(REPLACE ":" "_" name ${config})
-    add_verify_test(taps.${name} taps
+    add_verify_test(taps.${name} taps SHARED
                     --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
   endforeach()
   # Buffers for one or some of a tile's panels, and for all.
   foreach(config 256x128:8:4:2 128x64:4:3:1)
     name_parts(${config} tile warps stages cluster)
     string(REPLACE ":" "_" name ${config})
-    add_verify_test(taps.exchange.${name} taps_exchange
+    add_verify_test(taps.exchange.${name} taps_exchange SHARED
                     --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
   endforeach()
   # With the model's choice.
@@ -254,7 +279,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run exchange:128x256:8:4:1 exchange:128x256:8:3:2 exchange:128x128:8:5:2 exchange:64x64:4:12:1
               f32_weights:128x256:8:3:1 f32_weights:128x128:8:2:2 f32_weights:64x256:4:3:1 f32_weights:64x64:4:8:1)
     name_parts(${run} list tile warps stages cluster)
-    add_verify_test(${list}.${tile}_${warps}_${stages}_${cluster} ${list}
+    add_verify_test(${list}.${tile}_${warps}_${stages}_${cluster} ${list} SHARED
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=${cluster},blocks=1)
   endforeach()
 endif()
@@ -264,27 +289,27 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:3:1:1:32 128x128:8:3:1:2:16 64x128:4:4:2:2:32 64x192:4:2:1:1:16)
     name_parts(${run} tile warps stages split cluster box)
-    add_verify_test(boxes.${tile}_${box} boxes
-                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x8,cluster=${cluster},box=${box},blocks=1)
-    set_property(TEST emulated.boxes.${tile}_${box} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:2)
+    add_verify_test(boxes.${tile}_${box} boxes SHARED
+                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x8,cluster=${cluster},box=${box},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:2)
   endforeach()
   foreach(run 128x128:8:4:2:2:1:32 128x256:8:3:2:8:1:16 128x256:8:3:1:8:2:32 128x128:8:4:1:8:4:32 64x64:4:6:2:8:2:32 64x128:4:3:1:8:1:32 128x128:4:4:1:8:1:32)
     name_parts(${run} tile warps stages split vec cluster box)
     set(name boxes.weight_${tile}_${warps}_${cluster})
-    add_verify_test(${name} boxes_weight
-                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},box=${box},blocks=1)
-    set_property(TEST emulated.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:3)
+    add_verify_test(${name} boxes_weight SHARED
+                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},box=${box},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:3)
   endforeach()
   add_verify_test(grad_weight.turns turns
-                  --limit 1e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x2,cluster=4,blocks=1)
-  set_property(TEST emulated.grad_weight.turns APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=8)
+                  --limit 1e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x2,cluster=4,blocks=1
+                  ENVIRONMENT TRIGEN_EMULATED_SMS=8)
 endif()
 
 # Strips of what stands for W: pairs of row tiles, pairs of blocks, small tiles.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:3:1 128x128:8:4:2 128x64:8:6:1 64x128:4:6:1 64x64:4:3:1)
     name_parts(${run} tile warps stages cluster)
-    add_verify_test(strips.${tile}_${stages}_${cluster} strips
+    add_verify_test(strips.${tile}_${stages}_${cluster} strips SHARED
                     --family wgmma_sm90 --limit 2e8
                     --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1,weights=packed)
   endforeach()
@@ -295,10 +320,9 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:5:1:1 128x128:8:3:1:1 128x64:8:2:1:1 64x256:4:4:1:1 64x128:4:2:2:2)
     name_parts(${run} tile warps stages split cluster)
-    add_verify_test(numbers.${tile}_${stages} numbers
-                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=1x8x8,cluster=${cluster},blocks=1)
-    set_property(TEST emulated.numbers.${tile}_${stages} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=3
-                 TRIGEN_EMULATED_ASYNC=shuffled:2 TRIGEN_EMULATED_LANES=random:3)
+    add_verify_test(numbers.${tile}_${stages} numbers SHARED
+                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=1x8x8,cluster=${cluster},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_SMS=3 TRIGEN_EMULATED_ASYNC=shuffled:2 TRIGEN_EMULATED_LANES=random:3)
   endforeach()
 endif()
 
@@ -307,18 +331,17 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 256:4:1:1 256:3:5:1 256:4:2:2 128:6:1:1 128:3:5:1 128:6:4:4)
     name_parts(${config} tile stages split cluster)
     string(REPLACE ":" "_" name ${config})
-    add_verify_test(forms_weight.${name} forms_weight
-                    --limit 1e9 --family wgmma_sm90 --config tile=128x${tile}x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=${cluster},blocks=1)
-    set_property(TEST emulated.forms_weight.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=12
-                 TRIGEN_EMULATED_ASYNC=shuffled:2)
+    add_verify_test(forms_weight.${name} forms_weight SHARED
+                    --limit 1e9 --family wgmma_sm90 --config tile=128x${tile}x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=${cluster},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_SMS=12 TRIGEN_EMULATED_ASYNC=shuffled:2)
   endforeach()
   # A band's by slices and by warpgroups that take turns.
   foreach(run 64x64:4:6:3:3 64x128:4:3:1:1 128x128:8:4:2:2 128x128:4:6:1:1 128x128:4:4:1:4)
     name_parts(${run} tile warps stages split cluster)
     set(name forms_band.${tile}_${warps}_${cluster})
-    add_verify_test(${name} forms_band
-                    --limit 1e9 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=${cluster},blocks=1)
-    set_property(TEST emulated.${name} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=8 TRIGEN_EMULATED_ASYNC=shuffled:3)
+    add_verify_test(${name} forms_band SHARED
+                    --limit 1e9 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=${cluster},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_SMS=8 TRIGEN_EMULATED_ASYNC=shuffled:3)
   endforeach()
 endif()
 
@@ -343,7 +366,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run split:128:8:3 split:128:8:2 split_rows64:64:4:4 split_rows64:64:4:2)
     name_parts(${run} list rows warps stages)
-    add_verify_test(split.${rows}x128_${stages} ${list}
+    add_verify_test(split.${rows}x128_${stages} ${list} SHARED
                     --family wgmma_split_sm90 --config tile=${rows}x128x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x1x1,cluster=1,blocks=1)
   endforeach()
 endif()
