@@ -8,13 +8,13 @@ import trigen
 import trigen.torch as tt
 from emulated import HAS_TF32
 from test_cuda_path import TOLERANCE, device, make  # noqa: F401
-from trigen.torch import cuda, functional, known, launch, ops
+from trigen.torch import cuda, functional, guards, known, launch, ops
 
 KEY = ("same", "btd", "lower", 0, None, "default", "dense")
 OPTIONS = (0, "btd", "lower", 0, "none", "default", "dense")
 
 pytestmark = pytest.mark.skipif(
-    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+    not guards.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
 )
 
 
@@ -247,8 +247,8 @@ def test_forgotten_plans_are_not_known(device, learned, monkeypatch):  # noqa: F
 
 def test_how_much_is_remembered(device, learned, monkeypatch):  # noqa: F811
     (x, weight, bias), _ = leaves_of(device)
-    monkeypatch.setattr(known, "_VARIANTS", 2)
-    monkeypatch.setattr(known, "_SHAPES", 1)
+    monkeypatch.setattr(guards, "_VARIANTS", 2)
+    monkeypatch.setattr(guards, "_SHAPES", 1)
     for given in (x, x.detach(), x.detach()):
         learned(given, weight, bias)
     assert [len(calls) for calls in known._calls.values()] == [2]
@@ -257,9 +257,9 @@ def test_how_much_is_remembered(device, learned, monkeypatch):  # noqa: F811
 
 
 def test_a_guard_that_misses_something_is_not_used(monkeypatch):
-    monkeypatch.setattr(known, "_works", None)
-    monkeypatch.setattr(known, "guard", lambda *tensors: lambda *others: True)
-    assert not known.works()
-    monkeypatch.setattr(known, "_works", None)
-    monkeypatch.setattr(known, "guard", lambda *tensors: 1 / 0)
-    assert not known.works()
+    monkeypatch.setattr(guards, "_works", None)
+    monkeypatch.setattr(guards, "guard", lambda *tensors: lambda *others: True)
+    assert not guards.works()
+    monkeypatch.setattr(guards, "_works", None)
+    monkeypatch.setattr(guards, "guard", lambda *tensors: 1 / 0)
+    assert not guards.works()

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Iterable, List, Optional, Tuple
 
 import torch
 
 from .. import errors, library, log, notebook, recording
 from ..options import Fallback
-from . import problems
+from . import guards, problems
 
 # Sources of memory, and questions to a device. Aliased so that tests on the emulated device can replace them.
 empty, empty_like, zeros, contiguous = torch.empty, torch.empty_like, torch.zeros, torch.Tensor.contiguous
@@ -177,7 +177,7 @@ def bytes_like(size: int, device):
 
 # ---- every launch that was made ------------------------------------------------------------------------------------------
 
-launches: Dict[tuple, Launch] = {}
+launches = guards.Made()  # of Launch
 forgetters: List = []  # what else holds launches: called before plans are destroyed
 generation = 0  # how often plans were destroyed: launches of an earlier one are not to be run
 _fallback: Fallback = os.environ.get("TRIGEN_FALLBACK", "error")  # type: ignore[assignment]
