@@ -132,7 +132,10 @@ def grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fi
     def make():
         sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, diag, math, form)
         call = problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math)
-        return launch.make(call, sizes.n if sizes.n < sizes.T else 0)
+        found = launch.make(call, sizes.n if sizes.n < sizes.T else 0)
+        shapes = weight_size, weights.bias_size(weight_size, form) if bias else (0,)
+        found.outputs = tuple(launch.like(shape, weight_dtype, x.device) for shape in shapes)
+        return found
 
     options = weight_size, weight_dtype, bias, pad, layout, fill, diag, math, form
     low = grad.data_ptr() | x.data_ptr()
@@ -162,11 +165,11 @@ def grad_weight(
         return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, *options)
     if recording.active is not None:
         launch.record(found)
-    device, prefix = x.device, found.bias_tokens
-    dw = (launch.zeros if prefix else launch.empty)(weight_size, dtype=weight_dtype, device=device)
-    size = weights.bias_size(weight_size, form) if bias else (0,)
-    db = launch.empty(size, dtype=weight_dtype, device=device)
-    db_kernel = launch.empty((*size[:-1], prefix), dtype=weight_dtype, device=device) if bias and prefix else db
+    prefix, (dw, db) = found.bias_tokens, map(launch.empty_like, found.outputs)
+    db_kernel = db
+    if prefix:
+        dw.zero_()
+        db_kernel = launch.empty((*db.shape[:-1], prefix), dtype=weight_dtype, device=x.device) if bias else db
     found.run(x.data_ptr(), grad.data_ptr(), dw.data_ptr(), db_kernel.data_ptr() if bias else 0)
     if bias and prefix:
         db.zero_()

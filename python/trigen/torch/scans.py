@@ -90,8 +90,13 @@ def scan(
         autocast = torch.get_autocast_dtype(device)
         x, gate, residual = ops.autocast_activations(autocast, x, gate, residual)
     tensors = x, *given, gate, residual
-    if key is not None and any(one is not other for one, other in zip(tensors, before)):  # what is left may be known
-        return scan(
+    changed = key is not None and any(one is not other for one, other in zip(tensors, before))
+    lying = arguments.as_it_lies(x, gate, residual, layout)
+    if lying is not None or changed:  # what is left may be known
+        if lying is not None:
+            vectors.placed(x, given, layout, decay_range, decay_constant)  # refuses by the names that were given
+            x, gate, residual, layout = lying
+        y = scan(
             x,
             *given,
             gate=gate,
@@ -101,20 +106,8 @@ def scan(
             decay_range=decay_range,
             decay_constant=decay_constant,
         )
-    placed = vectors.placed(x, given, layout, decay_range, decay_constant)  # refuses by the names that were given
-    lying = arguments.as_it_lies(x, gate, residual, layout)
-    if lying is not None:
-        x, gate, residual, layout = lying
-        return scan(
-            x,
-            *given,
-            gate=gate,
-            residual=residual,
-            layout=layout,
-            activation=activation,
-            decay_range=decay_range,
-            decay_constant=decay_constant,
-        ).mT
+        return y if lying is None else y.mT
+    placed = vectors.placed(x, given, layout, decay_range, decay_constant)
     if key is None or not ops.direct(*tensors):
         w, bias = placed.make(given)
         run = _differentiable.run if not _compiling() and transforms.wanted() else _scan
@@ -208,16 +201,15 @@ _plain = SimpleNamespace(
 # ---- NVIDIA GPUs -----------------------------------------------------------------------------------------------------------
 
 
-def _launch(op, tensors, vectors, options, call):
-    """The launch of this combination, made when it is new by call(). tensors: those like x; vectors: w, bias. Each but the first of both may be
-    None."""
+def _launch(op, tensors, vectors, options, make):
+    """The launch of this combination, made when it is new. tensors: those like x; vectors: w, bias. Each but the first of both may be None."""
     low, present = 0, [one for one in vectors if one is not None]
     for tensor in tensors:
         if tensor is not None:
             low |= tensor.data_ptr()
             present.append(tensor)
     key = op, tensors[0].shape, options, low & 15, vectors[0].data_ptr() & 15
-    found = launch.launches.find(key, present, lambda: launch.make(call()))
+    found = launch.launches.find(key, present, make)
     if recording.active is not None and found.handle:
         launch.record(found)
     return found
@@ -232,12 +224,12 @@ def _like(x, found):
 
 
 def _run_launch(x, w, bias, gate, residual, layout, activation, pre) -> launch.Launch:
-    def call():
+    def make():
         sizes = check(x, w, bias, gate, residual, layout, activation)
-        return problems.scan(sizes, x, w, bias, gate, residual, layout, activation, pre)
+        return launch.make(problems.scan(sizes, x, w, bias, gate, residual, layout, activation, pre))
 
     options = layout, activation, pre, bias is None, gate is None, residual is None
-    return _launch("scan", (x, gate, residual), (w, bias), options, call)
+    return _launch("scan", (x, gate, residual), (w, bias), options, make)
 
 
 def _launched(found, x, w, bias, gate, residual, pre):
@@ -261,10 +253,11 @@ def _cuda_run(x, w, bias, gate, residual, layout, activation, pre):
 
 
 def _grad_input_launch(grad, w, layout) -> launch.Launch:
-    def call():
-        return problems.scan_grad_input(check(grad, w, None, None, None, layout, "none", "grad"), grad, w, layout)
+    def make():
+        sizes = check(grad, w, None, None, None, layout, "none", "grad")
+        return launch.make(problems.scan_grad_input(sizes, grad, w, layout))
 
-    return _launch("scan_grad_input", (grad,), (w,), layout, call)
+    return _launch("scan_grad_input", (grad,), (w,), layout, make)
 
 
 def _cuda_grad_input(grad, w, layout):
@@ -280,10 +273,12 @@ def _cuda_grad_input(grad, w, layout):
 
 
 def _grad_weight_launch(grad, x, w, bias, layout) -> launch.Launch:
-    def call():
-        return problems.scan_grad_weight(_check_pair(grad, x, w, layout), grad, x, w, bias, layout)
+    def make():
+        found = launch.make(problems.scan_grad_weight(_check_pair(grad, x, w, layout), grad, x, w, bias, layout))
+        found.outputs = (launch.like(w.shape[1:] if bias else 0, w.dtype, w.device),)
+        return found
 
-    return _launch("scan_grad_weight", (grad, x), (w,), (layout, bias), call)
+    return _launch("scan_grad_weight", (grad, x), (w,), (layout, bias), make)
 
 
 def _cuda_grad_weight(grad, x, w, bias, layout):
@@ -293,8 +288,7 @@ def _cuda_grad_weight(grad, x, w, bias, layout):
         return _cuda_grad_weight(*cuda._copied((grad, x), found.copies), w, bias, layout)
     if not found.handle:
         return _plain_grad_weight(grad, x, w, bias, layout)
-    dw = launch.empty_like(w)
-    db = launch.empty(w.shape[1:] if bias else (0,), dtype=w.dtype, device=w.device)
+    dw, db = launch.empty_like(w), launch.empty_like(found.outputs[0])
     extras = found.with_extras(None, None, dw)
     found.run(x.data_ptr(), grad.data_ptr(), w.data_ptr(), db.data_ptr() if bias else 0, extras)
     return dw, db
