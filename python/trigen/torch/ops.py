@@ -54,12 +54,15 @@ SCHEMAS = (
     f"grad_weight(Tensor grad, Tensor x, SymInt[] weight_size, ScalarType weight_dtype, bool bias=False, {_OPTIONS}, "
     'str math="default", str form="dense") -> (Tensor, Tensor)',
 )
+# flexible_layout: strides are read as they come, so torch.compile need not make a tensor of its own for each operator that reads it. It also
+# leaves out options that are the defaults, each of which costs the dispatcher time.
+TAGS = (torch.Tag.pt2_compliant_tag, *filter(None, (getattr(torch.Tag, "flexible_layout", None),)))
 # Whether libtrigen_torch.so was loaded before: schemas and CUDA kernels are C++ then (libtorch/).
 _in_cpp = bool(_C._jit_get_schemas_for_operator("trigen::forward"))
 LIBRARY = torch.library.Library("trigen", "FRAGMENT" if _in_cpp else "DEF")
 if not _in_cpp:
     for _schema in SCHEMAS:
-        LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+        LIBRARY.define(_schema, tags=TAGS)
 
 _forward = torch.ops.trigen.forward.default
 _forward_pre = torch.ops.trigen.forward_pre.default

@@ -464,7 +464,7 @@ _SCHEMAS = (
     f"scan_grad_weight(Tensor grad, Tensor x, Tensor w, bool bias=False, {_FORMS}) -> (Tensor, Tensor)",
 )
 for _schema in _SCHEMAS:
-    ops.LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+    ops.LIBRARY.define(_schema, tags=ops.TAGS)
 _scan = torch.ops.trigen.scan.default
 _grad_input = torch.ops.trigen.scan_grad_input.default
 _grad_weight = torch.ops.trigen.scan_grad_weight.default
