@@ -1,4 +1,4 @@
-"""Calls of the functional form whose combination of shapes, strides, dtypes and modes was met before: one check in C, then the launch.
+"""Calls of the functional form whose combination of shapes, strides, dtypes and modes was met before: one check in C (guards.py), then the launch.
 
 What it saves: 9 to 24 % of an eager step (bf16 autocast, forward and both gradients of one mixer; one H200, torch 2.11, 2026-11-26, medians of
 interleaved runs): 122 : 134 us at B,T,D = 1,128,64, 147 : 167 at 128,256,512, 136 : 154 at 32,512,1024, 146 : 193 at 16,1024,1024.
