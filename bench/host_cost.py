@@ -28,6 +28,12 @@ HANDLE = 128
 MODULES = ("launch", "functional", "cuda", "ops", "scans")
 
 
+OPERATORS = torch.library.Library("trigen", "FRAGMENT")  # theirs of a GPU, for CPU tensors
+NOTHING = torch.library.Library("nothing", "FRAGMENT")
+NOTHING.define("scan(Tensor x, Tensor w, Tensor bias) -> (Tensor, Tensor)")
+NOTHING.impl("scan", lambda x, w, bias: (x, w), "CPU")
+
+
 class NoPlan:
     """A plan in name only: its handle makes a run toascii(128), which is 0 as a status."""
 
@@ -37,6 +43,7 @@ class NoPlan:
 def load(package: Path):
     """The functional form of that tree, reading is_cpu where it says is_cuda, and launching nothing."""
     sys.path.insert(0, str(package))
+    importlib.import_module("trigen.torch")  # defines the operators
     launch, functional, cuda, ops, scans = (importlib.import_module(f"trigen.torch.{name}") for name in MODULES)
     source = Path(functional.__file__).read_text()
     source = (
@@ -45,6 +52,10 @@ def load(package: Path):
     exec(compile(source, functional.__file__, "exec"), functional.__dict__)
     ops.kernels_of = lambda x: cuda
     scans.kernels_of = lambda x: scans._cuda
+    for name in ("forward", "forward_pre", "grad_input", "grad_weight"):
+        OPERATORS.impl(name, getattr(cuda, name), "CPU")
+    for name, kernel in zip(("scan", "scan_grad_input", "scan_grad_weight"), scans._operator(scans._cuda)):
+        OPERATORS.impl(name, kernel, "CPU")
     nothing = ctypes.CDLL(None).toascii
     nothing.restype, nothing.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     launch._run, launch.plan_of, launch.raw_stream = nothing, lambda text, device: NoPlan, lambda device: 0
@@ -109,6 +120,13 @@ def cases(mixer, scan, structured):
         vector, decay, bias = clipped
         return scan(x, target=vector, decay=decay, decay_range=(0.9, 1), bias=bias)
 
+    def operator(name, *given):
+        call = getattr(torch.ops.trigen, name).default
+        return torch.no_grad()(lambda: call(*given))
+
+    w, row = torch.rand(4, heads, tokens), torch.rand(heads, tokens)
+    size = list(weight.shape)
+
     def harness():
         with torch.autocast("cpu", torch.bfloat16):
             pass
@@ -125,6 +143,14 @@ def cases(mixer, scan, structured):
         "step of scan, a column repeat with decays that are clipped": step_of(column, *clipped),
         "step of scan, the same by decay_range": step_of(ranged, *clipped),
         "step of StructuredMixer, the same of one decay": step_of(repeat, *repeat.parameters()),
+        "operator scan": operator("scan", x, w, row),
+        "operator scan, gelu and gate": operator("scan", x, w, row, gate, None, "btd", "gelu", True),
+        "operator scan_grad_input": operator("scan_grad_input", dy, w),
+        "operator scan_grad_weight": operator("scan_grad_weight", dy, x, w, True),
+        "operator forward": operator("forward", x, weight, bias),
+        "operator grad_input": operator("grad_input", dy, weight),
+        "operator grad_weight": operator("grad_weight", dy, x, size, weight.dtype, True),
+        "floor: operator of three tensors": torch.no_grad()(lambda: torch.ops.nothing.scan.default(x, w, row)),
         "floor: forward": lambda: Floor.apply(xg, wg, bg),
         "floor: step": lambda: step(Floor.apply),
         "autocast and autograd.grad of a view": harness,

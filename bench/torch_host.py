@@ -1,4 +1,5 @@
-"""Part `host` of torch_ops.py: where the host time of an eager training step goes. Few enough calls at a time that the GPU never makes the host wait."""
+"""Part `host` of torch_ops.py: where the host time of a training step goes, eager, operator by operator and compiled. Few enough calls at a time that
+the GPU never makes the host wait."""
 
 import torch
 import torch.nn.functional as F
@@ -7,6 +8,10 @@ from timing import host_us, in_turn, median
 from torch_step import Floor
 from trigen import library
 from trigen.torch import cuda, launch
+
+NOTHING = torch.library.Library("nothing", "FRAGMENT")
+NOTHING.define("scan(Tensor x, Tensor w, Tensor bias) -> (Tensor, Tensor)")
+NOTHING.impl("scan", lambda x, w, bias: (x, w), "CUDA")
 
 
 def host_arms(batch, tokens, features):
@@ -26,6 +31,14 @@ def host_arms(batch, tokens, features):
     seed_in = torch.zeros(1, 1, device=device, requires_grad=True)
     seed_out = seed_in.view(1, 1)
     options = (0, "btd", "lower", 0, "none", "default", "dense")
+
+    w, row = torch.rand(4, 1, tokens, device=device), torch.rand(1, tokens, device=device)
+    compiled, compiled_repeat = torch.compile(mixer, dynamic=False), torch.compile(repeat, dynamic=False)
+
+    def operator(name, *given, of=torch.ops.trigen):
+        """As a compiled model calls it: nothing recorded."""
+        call = getattr(of, name).default
+        return torch.no_grad()(lambda: call(*given)), False
 
     def autocast():
         with torch.autocast(device, short):
@@ -99,6 +112,16 @@ def host_arms(batch, tokens, features):
             False,
         ),
         "both gradients, f32 weights": (torch.no_grad()(lambda: cuda.gradients(dy, x, weight, bias, options)), False),
+        "operator of three tensors, a function that launches nothing": operator(
+            "scan", x, w, row, of=torch.ops.nothing
+        ),
+        "operator scan": operator("scan", x, w, row),
+        "operator scan, gelu and gate": operator("scan", x, w, row, dy, None, "btd", "gelu", True),
+        "operator scan_grad_input": operator("scan_grad_input", dy, w),
+        "operator scan_grad_weight": operator("scan_grad_weight", dy, x, w, True),
+        "operator forward": operator("forward", x, weight, bias),
+        "operator grad_input": operator("grad_input", dy, weight),
+        "operator grad_weight": operator("grad_weight", dy, x, list(weight.shape), weight.dtype, True),
         "autograd.grad of a view": (lambda: torch.autograd.grad(seed_out, (seed_in,), seed, retain_graph=True), True),
         "step, a function that launches nothing": (step(Floor.apply, leaves), True),
         "step, torch.matmul, 16-bit weight": (step(lambda x, w: torch.matmul(w, x), (xg, square)), True),
@@ -107,6 +130,8 @@ def host_arms(batch, tokens, features):
         "step, trigen": (step(mixer, leaves), True),
         "step, scan with all vectors": (step(tt.scan, [xg, *vectors]), True),
         "step, StructuredMixer": (step(lambda x, *_: repeat(x), [xg, *repeat.parameters()]), True),
+        "step, trigen, compiled": (step(compiled, leaves), True),
+        "step, StructuredMixer, compiled": (step(lambda x, *_: compiled_repeat(x), [xg, *repeat.parameters()]), True),
     }
 
 

@@ -11,7 +11,8 @@ measurement ends.
 Parts
     call    host time of one call, in microseconds, on a tensor so small that the GPU never makes the host wait: torch.mm, an operator
             of torch.library that does nothing, and trigen's operator, functional form, module and bare plan
-    host    host time of an eager step, piece by piece: autocast, one launch, autograd's hand-over, a derivative that launches nothing
+    host    host time of a step, piece by piece: autocast, one launch, autograd's hand-over, a derivative that launches nothing, each operator as
+            a compiled model calls it, and compiled steps of one mixer
     step    forward and both gradients of one token mixer under autocast with float32 weights (or in float32): masked conv1d, tril + matmul,
             three products by hand on a weight that is masked already, for taps unfold + matmul, for heads the loop and einsum, the best of
             them compiled (--autotune: also with mode="max-autotune"), trigen. Eager, eager with autograd

@@ -68,11 +68,6 @@ class EmulatedDevice:
         buffer = (ctypes.c_byte * nbytes).from_address(self.allocate(nbytes))
         return torch.frombuffer(buffer, dtype=dtype).reshape(shape)
 
-    def zeros(self, size, dtype=None, device=None):
-        import torch
-
-        return self.put(torch.zeros(size, dtype=dtype))
-
     def put(self, tensor):
         """A copy with the same shape and strides in emulated memory."""
         import torch

@@ -1,5 +1,8 @@
 """Known calls (trigen/torch/known.py): on the emulated device, where the functional form takes CPU tensors that lie in its memory."""
 
+import gc
+import weakref
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
@@ -8,13 +11,14 @@ import trigen
 import trigen.torch as tt
 from emulated import HAS_TF32
 from test_cuda_path import TOLERANCE, device, make  # noqa: F401
-from trigen.torch import cuda, functional, known, launch, ops
+from torch.utils._python_dispatch import TorchDispatchMode
+from trigen.torch import cuda, functional, guards, known, launch, ops, scans
 
 KEY = ("same", "btd", "lower", 0, None, "default", "dense")
 OPTIONS = (0, "btd", "lower", 0, "none", "default", "dense")
 
 pytestmark = pytest.mark.skipif(
-    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+    not guards.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
 )
 
 
@@ -40,6 +44,15 @@ def leaves_of(device, **case):  # noqa: F811
 
 class Usual(Exception):
     """The call is not known."""
+
+
+class Watch(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class Other(torch.Tensor):
+    pass
 
 
 def refuse_the_usual_way(monkeypatch):
@@ -96,15 +109,6 @@ def test_a_known_step_has_the_numbers_of_the_usual_one(device, learned, monkeypa
 
 
 def test_what_differs_is_not_known(device, learned, monkeypatch):  # noqa: F811
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            return func(*args, **(kwargs or {}))
-
-    class Other(torch.Tensor):
-        pass
-
     (x, weight, bias), _ = leaves_of(device)
     learned(x, weight, bias)
     refuse_the_usual_way(monkeypatch)
@@ -247,8 +251,8 @@ def test_forgotten_plans_are_not_known(device, learned, monkeypatch):  # noqa: F
 
 def test_how_much_is_remembered(device, learned, monkeypatch):  # noqa: F811
     (x, weight, bias), _ = leaves_of(device)
-    monkeypatch.setattr(known, "_VARIANTS", 2)
-    monkeypatch.setattr(known, "_SHAPES", 1)
+    monkeypatch.setattr(guards, "_VARIANTS", 2)
+    monkeypatch.setattr(guards, "_SHAPES", 1)
     for given in (x, x.detach(), x.detach()):
         learned(given, weight, bias)
     assert [len(calls) for calls in known._calls.values()] == [2]
@@ -257,9 +261,151 @@ def test_how_much_is_remembered(device, learned, monkeypatch):  # noqa: F811
 
 
 def test_a_guard_that_misses_something_is_not_used(monkeypatch):
-    monkeypatch.setattr(known, "_works", None)
-    monkeypatch.setattr(known, "guard", lambda *tensors: lambda *others: True)
-    assert not known.works()
-    monkeypatch.setattr(known, "_works", None)
-    monkeypatch.setattr(known, "guard", lambda *tensors: 1 / 0)
-    assert not known.works()
+    monkeypatch.setattr(guards, "_works", None)
+    monkeypatch.setattr(guards, "guard", lambda *tensors: lambda *others: True)
+    assert not guards.works()
+    monkeypatch.setattr(guards, "_works", None)
+    monkeypatch.setattr(guards, "guard", lambda *tensors: 1 / 0)
+    assert not guards.works()
+
+
+def test_a_dispatch_mode_leaves_it_open_whether_the_guard_works(monkeypatch):
+    monkeypatch.setattr(guards, "_works", None)
+    with Watch():
+        assert not guards.works()
+    assert guards.works()
+
+
+# ---- operators -----------------------------------------------------------------------------------------------------------
+
+
+def operators(x, dy, weight, bias, w, row):
+    """{name: implementation of a GPU, as the dispatcher calls it, on these tensors}."""
+    scan, scan_grad_input, scan_grad_weight = scans._operator(scans._cuda)[:3]
+    return {
+        "scan": lambda: scan(x, w, row, dy, None, "btd", "gelu", True),
+        "scan_grad_input": lambda: scan_grad_input(dy, w),
+        "scan_grad_weight": lambda: scan_grad_weight(dy, x, w, True),
+        "forward": lambda: cuda.forward(x, weight, bias),
+        "forward_pre": lambda: cuda.forward_pre(x, weight, bias, dy, None, 0, "btd", "lower", 0, "silu"),
+        "grad_input": lambda: cuda.grad_input(dy, weight),
+        "grad_weight": lambda: cuda.grad_weight(dy, x, list(weight.shape), weight.dtype, True),
+        "both gradients": lambda: cuda.gradients(dy, x, weight, bias, OPTIONS),
+        "grad_epilogue": lambda: cuda.grad_epilogue(dy, x, None, "gelu"),
+    }
+
+
+NAMES = list(operators(*[None] * 6))
+
+
+@pytest.fixture()
+def given(device):  # noqa: F811
+    x, dy, weight, _, bias = make(B=2, n=24, D=16, dtype=torch.bfloat16, wdtype=torch.float32)
+    w, row = torch.rand(4, 1, 24) / 2, torch.randn(1, 24)
+    return [device.put(one) for one in (x, dy, weight, bias, w, row)]
+
+
+def clones(results):
+    return [one.clone() for one in (results if isinstance(results, tuple) else (results,)) if one is not None]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_operator_that_ran_before_is_found_by_the_guard(device, given, monkeypatch, name):  # noqa: F811
+    def usual(*_):
+        raise Usual
+
+    first = clones(operators(*given)[name]())
+    monkeypatch.setattr(guards, "_key_of", usual)
+    monkeypatch.setattr(launch, "make", usual)
+    others = [device.put(one) for one in given]
+    for tensors in (given, others):
+        again = clones(operators(*tensors)[name]())
+        assert len(again) == len(first) and all(torch.equal(one, two) for one, two in zip(again, first))
+    x, dy, weight, bias, w, row = given
+    # Both of each pair change, so that no operator sees a mixture that its checks refuse.
+    odd = [device.put(torch.cat([one.flatten()[:1], one.flatten()]))[1:].view(one.shape) for one in (x, dy)]
+    for changed in (
+        [x[:1], dy[:1]],
+        odd,
+        [x.half(), dy.half()],
+        [torch.cat([one, one], -1)[..., :16] for one in (x, dy)],
+    ):
+        with pytest.raises(Usual):
+            operators(*changed, weight, bias, w, row)[name]()
+    x.requires_grad_(), dy.requires_grad_()
+    with torch.no_grad(), pytest.raises(Usual):
+        operators(*given)[name]()
+    x.requires_grad_(False), dy.requires_grad_(False)
+    with trigen.record() as seen:
+        operators(*given)[name]()
+    assert len(seen.problems) == (2 if name == "both gradients" else 1)
+    assert all(torch.equal(one, two) for one, two in zip(clones(operators(*given)[name]()), first))
+
+
+def test_a_tensor_given_twice_is_found_without_the_guard(given):
+    x, _, weight, *_ = given
+    for _ in range(3):
+        cuda.grad_weight(x, x, weight.shape, weight.dtype)
+    assert len(launch.launches) == 1 and not launch.launches.known
+
+
+def test_what_is_made_is_kept_by_the_guard_and_let_go_with_the_plans(monkeypatch):
+    made, counted = guards.Made(), []
+    tensor = torch.zeros(2, 3)
+
+    def find(tensor, make=lambda: counted.append(1) or len(counted)):
+        return made.find(("key",), (tensor,), make)
+
+    assert find(tensor) == find(torch.ones(2, 3)) == 1 and find(torch.zeros(3, 3)) == 2
+    assert len(made) == 2 and [len(entries) for entries in made.known.values()] == [2]
+    kept = weakref.ref(tensor)
+    del tensor
+    gc.collect()
+    assert kept() is None
+    made.clear()
+    assert not made and not made.known and find(torch.zeros(2, 3)) == 3
+
+    def forgotten_meanwhile():
+        made.clear()
+        return "of plans that are destroyed by now"
+
+    find(torch.zeros(5, 3), forgotten_meanwhile)
+    assert not made.known
+    monkeypatch.setattr(guards, "_VARIANTS", 2)
+    for size in range(1, 5):
+        find(torch.zeros(size, 3))
+    count = len(counted)
+    for size in range(1, 5):
+        find(torch.zeros(size, 3))
+    assert len(counted) == count and [len(entries) for entries in made.known.values()] == [2]
+
+
+@pytest.mark.parametrize("name", ["grad_input", "grad_weight", "scan"])
+def test_an_operator_without_a_gradient_is_dispatched_once(monkeypatch, name):
+    """Its kernel of the Autograd key calls the implementation, in plain eager mode and in a compiled model; not where anything else is watching."""
+    x, dy, weight, _, _ = make(n=8, D=4, dtype=torch.float32)
+    w, direct = torch.rand(4, 1, 8), []
+    call = {
+        "grad_input": lambda dy: torch.ops.trigen.grad_input(dy, weight),
+        "grad_weight": lambda dy: torch.ops.trigen.grad_weight(dy, x, list(weight.shape), weight.dtype)[0],
+        "scan": lambda dy: torch.ops.trigen.scan(dy, w)[0],
+    }[name]
+    want = call(dy)
+
+    def counts(kernels_of):
+        return lambda x: (direct.append(1), kernels_of(x))[1]
+
+    for module in (ops, scans):
+        monkeypatch.setattr(module, "kernels_of", counts(module.kernels_of))
+    compiled, leaf = torch.compile(call, backend="aot_eager", fullgraph=True), dy.clone().requires_grad_()
+    with torch.no_grad():
+        compiled(dy)
+        for run, given in ((call, dy), (call, leaf), (compiled, dy)):
+            direct.clear()
+            assert torch.equal(run(given), want) and len(direct) == 1
+        direct.clear()
+        with Watch():
+            assert torch.equal(call(dy), want)
+        call(dy.as_subclass(Other))
+        assert not direct
+    assert torch.autograd.grad(call(leaf).square().sum(), leaf)[0].all()

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 import trigen
 import trigen.torch as tt
-from trigen.torch import cuda, known, launch, recurrence, scans
+from trigen.torch import cuda, guards, launch, recurrence, scans
 from trigen.torch import vectors as vectors_module
 
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
@@ -480,7 +480,7 @@ NEAR = dict(rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.skipif(
-    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+    not guards.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
 )
 @pytest.mark.parametrize("case", ["vectors", "column", "one head", "residual", "silu and gate"])
 def test_a_step_that_ran_before_looks_nothing_up_and_has_the_numbers_of_plain_torch(kernels, monkeypatch, case):
@@ -526,7 +526,7 @@ def test_a_step_that_ran_before_looks_nothing_up_and_has_the_numbers_of_plain_to
 
 
 @pytest.mark.skipif(
-    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+    not guards.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
 )
 def test_what_differs_is_not_known(monkeypatch):
     """On a CPU, where calls are known as well."""
@@ -585,7 +585,7 @@ def test_what_differs_is_not_known(monkeypatch):
 
 
 @pytest.mark.skipif(
-    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+    not guards.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
 )
 def test_weights_that_change_are_seen_and_forgotten_plans_are_not_run(kernels):
     x, dy, vectors, bias = make(H=2, n=12, D=8)
@@ -626,7 +626,7 @@ def test_saved_tensors_are_read_once_and_checkpoints_have_the_same_gradients(ker
 
 
 @pytest.mark.skipif(
-    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+    not guards.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
 )
 def test_a_step_is_few_operations(monkeypatch, repository):
     """PyTorch's kernels in a step that ran before, beside trigen's three, and all that its dispatcher sees. No more than these: each one costs as

@@ -1,29 +1,23 @@
-"""The operators on NVIDIA GPUs: a launch for each combination of shapes, strides and dtypes, found by a tuple in a dict (launch.py has what
-follows, problems.py which tensors are copied first).
+"""The operators on NVIDIA GPUs: a launch for each combination of shapes, strides and dtypes, found by one check in C (guards.py; launch.py has
+what follows, problems.py which tensors are copied first).
 
-A call on a known combination checks nothing twice: everything that the checks depend on is in the key.
+A call on a known combination checks nothing twice: everything that the checks depend on is compared.
 """
 
 from __future__ import annotations
 
-from typing import Dict
-
 import torch
 
 from .. import recording, weights
-from . import arguments, launch, plain, problems
+from . import arguments, guards, launch, plain, problems
 from .arguments import Options
 from .launch import Launch
 from .precision import resolve_math
 
 _FLOAT32 = torch.float32
 _launches = launch.launches
-_both: Dict[tuple, object] = {}  # of one backward pass: what pair_of made
+_both = guards.Made()  # of one backward pass: what pair_of made
 launch.forgetters.append(_both.clear)
-
-
-def _key_of(tensor):
-    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device())
 
 
 def _copied(tensors, positions):
@@ -36,35 +30,21 @@ def _copied(tensors, positions):
 def forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer, weight_pointer) -> Launch:
     """The launch of this combination, made when it is new. options: (pad, layout, fill, diag, activation, math, form); math is resolved
     already."""
-    low = x_pointer
-    rest = None
-    if gate is not None or residual is not None:
-        rest = _key_of(gate), _key_of(residual)
-        low |= (0 if gate is None else gate.data_ptr()) | (0 if residual is None else residual.data_ptr())
-    key = (
-        x.shape,
-        x.stride(),
-        x.dtype,
-        x.get_device(),
-        weight.shape,
-        weight.stride(),
-        weight.dtype,
-        weight.get_device(),
-        options,
-        want_pre,
-        None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device()),
-        rest,
-        low & 15,
-        weight_pointer & 15,
-    )
-    found = _launches.get(key)
-    if found is None:
+    low, tensors = x_pointer, [x, weight]
+    if bias is not None:
+        tensors.append(bias)
+    for one in (gate, residual):
+        if one is not None:
+            low |= one.data_ptr()
+            tensors.append(one)
+
+    def make():
         sizes = arguments.check_forward(x, weight, bias, gate, residual, *options)
-        found = _launches[key] = launch.make(
-            problems.forward(sizes, x, weight, bias, gate, residual, *options[:6], want_pre),
-            sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0,
-        )
-    return found
+        call = problems.forward(sizes, x, weight, bias, gate, residual, *options[:6], want_pre)
+        return launch.make(call, sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0)
+
+    given = bias is None, gate is None, residual is None
+    return _launches.find((x.shape, options, want_pre, given, low & 15, weight_pointer & 15), tensors, make)
 
 
 def run_forward(x, weight, bias, gate, residual, options, want_pre):
@@ -112,28 +92,17 @@ def forward_pre(x, weight, bias=None, gate=None, residual=None, *options, **name
 
 def grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math, form) -> Launch:
     """The launch of this combination, made when it is new. math is resolved already."""
-    low = grad.data_ptr() | (0 if residual is None else residual.data_ptr())
-    key = (
-        "grad_input",
-        _key_of(grad),
-        _key_of(weight),
-        _key_of(residual),
-        pad,
-        layout,
-        fill,
-        diag,
-        math,
-        form,
-        low & 15,
-        weight.data_ptr() & 15,
-    )
-    found = _launches.get(key)
-    if found is None:
+    low, tensors = grad.data_ptr(), (grad, weight)
+    if residual is not None:
+        low |= residual.data_ptr()
+        tensors = grad, weight, residual
+
+    def make():
         sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, diag, math, form)
-        found = _launches[key] = launch.make(
-            problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math)
-        )
-    return found
+        return launch.make(problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math))
+
+    options = pad, layout, fill, diag, math, form, residual is None
+    return _launches.find(("grad_input", grad.shape, options, low & 15, weight.data_ptr() & 15), tensors, make)
 
 
 def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default", form="dense"):
@@ -159,30 +128,18 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
 
 def grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math, form) -> Launch:
     """The launch of this combination, made when it is new. math is resolved already, weight_size a tuple."""
-    low = (grad.data_ptr() | x.data_ptr()) & 15
-    key = (
-        "grad_weight",
-        _key_of(grad),
-        _key_of(x),
-        weight_size,
-        weight_dtype,
-        bias,
-        pad,
-        layout,
-        fill,
-        diag,
-        math,
-        form,
-        low,
-    )
-    found = _launches.get(key)
-    if found is None:
+
+    def make():
         sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, diag, math, form)
-        found = _launches[key] = launch.make(
-            problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math),
-            sizes.n if sizes.n < sizes.T else 0,
-        )
-    return found
+        call = problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math)
+        found = launch.make(call, sizes.n if sizes.n < sizes.T else 0)
+        shapes = weight_size, weights.bias_size(weight_size, form) if bias else (0,)
+        found.outputs = tuple(launch.like(shape, weight_dtype, x.device) for shape in shapes)
+        return found
+
+    options = weight_size, weight_dtype, bias, pad, layout, fill, diag, math, form
+    low = grad.data_ptr() | x.data_ptr()
+    return _launches.find(("grad_weight", x.shape, options, low & 15), (grad, x), make)
 
 
 def grad_weight(
@@ -208,11 +165,11 @@ def grad_weight(
         return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, *options)
     if recording.active is not None:
         launch.record(found)
-    device, prefix = x.device, found.bias_tokens
-    dw = (launch.zeros if prefix else launch.empty)(weight_size, dtype=weight_dtype, device=device)
-    size = weights.bias_size(weight_size, form) if bias else (0,)
-    db = launch.empty(size, dtype=weight_dtype, device=device)
-    db_kernel = launch.empty((*size[:-1], prefix), dtype=weight_dtype, device=device) if bias and prefix else db
+    prefix, (dw, db) = found.bias_tokens, map(launch.empty_like, found.outputs)
+    db_kernel = db
+    if prefix:
+        dw.zero_()
+        db_kernel = launch.empty((*db.shape[:-1], prefix), dtype=weight_dtype, device=x.device) if bias else db
     found.run(x.data_ptr(), grad.data_ptr(), dw.data_ptr(), db_kernel.data_ptr() if bias else 0)
     if bias and prefix:
         db.zero_()
@@ -223,11 +180,15 @@ def grad_weight(
 def grad_epilogue(grad, pre, gate, activation):
     """(dz, grad_gate or None), contiguous: grad times the derivatives of act(z) * gate, pre being z. By one kernel, which reads and writes
     everything once."""
-    low = grad.data_ptr() | pre.data_ptr() | (0 if gate is None else gate.data_ptr())
-    key = ("grad_epilogue", _key_of(grad), _key_of(pre), _key_of(gate), activation, low & 15)
-    found = _launches.get(key)
-    if found is None:
-        found = _launches[key] = launch.make(problems.grad_epilogue(grad, pre, gate, activation))
+    low, tensors = grad.data_ptr() | pre.data_ptr(), (grad, pre)
+    if gate is not None:
+        low |= gate.data_ptr()
+        tensors = grad, pre, gate
+    found = _launches.find(
+        ("grad_epilogue", grad.shape, activation, gate is None, low & 15),
+        tensors,
+        lambda: launch.make(problems.grad_epilogue(grad, pre, gate, activation)),
+    )
     if found.copies:
         return grad_epilogue(*_copied((grad, pre, gate), found.copies), activation)
     if not found.handle:
@@ -247,28 +208,11 @@ def gradients(grad, x, weight, bias, options):
     if x.dtype is _FLOAT32:
         options = (*options[:5], resolve_math(options[5], _FLOAT32, x.get_device()), options[6])
     grad_pointer, x_pointer, weight_pointer = grad.data_ptr(), x.data_ptr(), weight.data_ptr()
-    key = (
-        grad.shape,
-        grad.stride(),
-        grad.dtype,
-        grad.get_device(),
-        x.shape,
-        x.stride(),
-        x.dtype,
-        x.get_device(),
-        weight.shape,
-        weight.stride(),
-        weight.dtype,
-        weight.get_device(),
-        options,
-        bias is None,
-        grad_pointer & 15,
-        x_pointer & 15,
-        weight_pointer & 15,
+    both = _both.find(
+        (x.shape, options, bias is None, grad_pointer & 15, x_pointer & 15, weight_pointer & 15),
+        (grad, x, weight),
+        lambda: pair_of(grad, x, weight, bias is not None, options),
     )
-    both = _both.get(key)
-    if both is None:
-        both = _both[key] = pair_of(grad, x, weight, bias is not None, options)
     if not both or recording.active is not None or (bias is not None and not bias.is_contiguous()):
         options = (*options[:4], *options[5:])
         dx = grad_input(grad, weight, None, *options)

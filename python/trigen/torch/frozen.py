@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from . import arguments, cuda, known, launch
+from . import arguments, cuda, guards, launch
 from .modules import TriangularConv1d
 from .precision import resolve_math
 
@@ -21,7 +21,7 @@ class FrozenMixer:
         self._like = (example.shape, example.stride(), example.dtype, example.get_device())
         self._low = example.data_ptr() & 15
         self._launch, self._generation = None, launch.generation
-        self._check = known.guard(example.detach()) if known.works() else lambda x: False
+        self._check = guards.guard(example.detach()) if guards.works() else lambda x: False
         with torch.no_grad():
             module(example)
             if example.is_cuda:

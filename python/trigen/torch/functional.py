@@ -106,7 +106,14 @@ def triangular_conv1d(
     if lying is not None:
         arguments.check_activations(x, weight.shape, layout, form)  # refuses in the words of this layout
         x, gate, residual, layout = lying
-        return triangular_conv1d(
+    given, autocast, eager = x, None, not _compiling() and _direct(x, weight)
+    if eager and _any_autocast():
+        device = "cuda" if x.is_cuda else "cpu"
+        if torch.is_autocast_enabled(device):
+            autocast = _autocast_dtype(device)
+            x, weight, bias, gate, residual = ops.autocast_tensors(autocast, x, weight, bias, gate, residual)
+    if lying is not None or (x is not given and key is not None):  # cast after a norm, say; what is left may be known
+        y = triangular_conv1d(
             x,
             weight,
             bias,
@@ -119,30 +126,12 @@ def triangular_conv1d(
             activation=activation,
             math=math,
             form=form,
-        ).mT
+        )
+        return y if lying is None else y.mT
     pad = padding if type(padding) is int else resolve_padding(padding, weights.taps_of(weight.shape, form))
     options = (pad, layout, fill, diagonal, activation or "none", math, form)
-    if _compiling() or not _direct(x, weight):
+    if not eager:
         return _dispatched(x, weight, bias, gate, residual, options)
-    given, autocast = x, None
-    if _any_autocast():
-        device = "cuda" if x.is_cuda else "cpu"
-        if torch.is_autocast_enabled(device):
-            autocast = _autocast_dtype(device)
-            x, weight, bias, gate, residual = ops.autocast_tensors(autocast, x, weight, bias, gate, residual)
-            if x is not given and key is not None:  # after a norm, say; what is left may be known
-                return triangular_conv1d(
-                    x,
-                    weight,
-                    bias,
-                    padding=padding,
-                    layout=layout,
-                    fill=fill,
-                    diagonal=diagonal,
-                    activation=activation,
-                    math=math,
-                    form=form,
-                )
     y = _eager(x, weight, bias, gate, residual, options)
     if key is not None and x.is_cuda and recording.active is None:
         known.learn(key, x, weight, bias, options, autocast)

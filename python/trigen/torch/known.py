@@ -1,99 +1,25 @@
-"""Calls of the functional form whose combination of shapes, strides, dtypes and modes was met before: one check in C, then the launch.
-
-The check is torch._dynamo's TensorGuards, which compares type, dispatch keys with everything that watches them (autocast, dispatch modes,
-functorch, tracing, inference mode), dtype, device, requires_grad, sizes and strides of several tensors in a quarter of a microsecond; reading the
-same from Python takes a few. It is no public interface: works() tries each of those differences once, and where one goes unnoticed, or the class is
-not there, nothing is ever known and every call takes the way of functional.py.
+"""Calls of the functional form whose combination of shapes, strides, dtypes and modes was met before: one check in C (guards.py), then the launch.
 
 What it saves: 9 to 24 % of an eager step (bf16 autocast, forward and both gradients of one mixer; one H200, torch 2.11, 2026-11-26, medians of
 interleaved runs): 122 : 134 us at B,T,D = 1,128,64, 147 : 167 at 128,256,512, 136 : 154 at 32,512,1024, 146 : 193 at 16,1024,1024.
 The launch and the derivative are the others' (launch.py, ops.Mixer).
 
 Only the usual calls are learned: contiguous bias and outputs, aligned pointers, no copies, no gate, no residual, no activation whose input
-has to be kept, a kernel for all of it. Any thread may look up; entries are immutable and lists are replaced, never changed.
+has to be kept, a kernel for all of it.
 
 scan's calls are known by the same check (scans.Call), and their backward passes by the same Backward.
 """
 
 from __future__ import annotations
 
-import warnings
-from typing import Dict, Optional, Tuple
-
 import torch
 
 from .. import recording
-from . import cuda, launch, ops
+from . import cuda, guards, launch, ops
 from .precision import resolve_math, tf32_is_allowed
 
 _grad_enabled = torch.is_grad_enabled
-_SHAPES, _VARIANTS = 4096, 8  # how many shapes are remembered, and how many calls that differ otherwise for each
-_calls: Dict[tuple, Tuple["Call", ...]] = {}
-
-
-def guard(*tensors):
-    """The check of these tensors under the modes of now."""
-    return torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-
-
-def works() -> bool:
-    """Whether the check tells apart all that a call depends on."""
-    global _works
-    if _works is None:
-        try:
-            usual = torch.autocast("cpu", enabled=False), torch.inference_mode(False)  # whatever the first call is in
-            with warnings.catch_warnings(), usual[0], usual[1]:
-                warnings.simplefilter("ignore")
-                _works = _try_guard()
-        except Exception:  # a private interface: whatever it does instead, the usual way remains
-            _works = False
-    return _works
-
-
-_works: Optional[bool] = None
-
-
-def _try_guard() -> bool:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            return func(*args, **(kwargs or {}))
-
-    class Other(torch.Tensor):
-        pass
-
-    one, two = torch.zeros(2, 3, 3), torch.zeros(2, 3, 3)  # two: one tensor given twice never passes
-    check = guard(one, two)
-    if not (check(one, two) and check(torch.ones(2, 3, 3), one)):
-        return False
-    differ = (
-        torch.zeros(3, 3, 3),
-        torch.zeros(2, 3),
-        one.transpose(1, 2),
-        one.double(),
-        one.to("meta"),
-        one.clone().requires_grad_(),
-        one.as_subclass(Other),
-        torch.nn.Parameter(one, requires_grad=False),
-    )
-    if any(check(two, other) or check(other, two) for other in differ):
-        return False
-    passed = []  # in each of these modes, the check made outside
-    with torch.autocast("cpu", torch.bfloat16):
-        passed.append(check(one, two))
-        inside = guard(one, two)
-        if not inside(one, two):
-            return False
-    passed.append(inside(one, two))
-    with torch.inference_mode():
-        passed.append(check(one, two))
-    with Watch():
-        passed.append(check(one, two))
-    torch.func.vmap(lambda row: (passed.append(check(one, two)), row)[1])(one)
-    if hasattr(torch.jit, "trace"):
-        torch.jit.trace(lambda value: (passed.append(check(one, two)), value + 1)[1], (one,), check_trace=False)
-    return len(passed) >= 5 and not any(passed)
+_calls = guards.Known()
 
 
 class Backward:
@@ -128,13 +54,13 @@ class Backward:
         if (
             self.generation != launch.generation
             or recording.active is not None
-            or len(self.backward) == _VARIANTS
+            or len(self.backward) == guards._VARIANTS
             or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15
         ):
             return
         pair = self.pair_of(grad, x, weight, needs_bias)
         if type(pair) is launch.Pair:
-            self.backward = (*self.backward, (guard(grad, x, weight), needs_bias, pair.run))
+            self.backward = (*self.backward, (guards.guard(grad, x, weight), needs_bias, pair.run))
 
 
 class Call(Backward):
@@ -144,7 +70,7 @@ class Call(Backward):
     __slots__ = ("check", "grad_mode", "autocast", "tf32", "wants", "options", "launch")
 
     def __init__(self, tensors, options, found: launch.Launch, autocast, tf32):
-        self.check, self.grad_mode, self.autocast, self.tf32 = guard(*tensors), _grad_enabled(), autocast, tf32
+        self.check, self.grad_mode, self.autocast, self.tf32 = guards.guard(*tensors), _grad_enabled(), autocast, tf32
         self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
         self.options, self.launch = options, found.run
         super().__init__(tensors[2] if len(tensors) == 3 else None)
@@ -197,21 +123,18 @@ launch.forgetters.append(forget)
 
 def learn(key, x, weight, bias, options, autocast) -> None:
     """Remembers a call that has just run on a GPU, when it is a usual one. autocast: its dtype, or None where it is off."""
-    if not works():
+    if not guards.works() or not _calls.has_room(key):
         return
     tf32 = None
     if x.dtype is torch.float32 and options[5] == "default":
         tf32 = tf32_is_allowed()
         options = (*options[:5], resolve_math("default", x.dtype, x.get_device()), options[6])
-    before = _calls.get(key, ())
     pointers = x.data_ptr() | weight.data_ptr()
-    if len(before) == _VARIANTS or pointers & 15 or (bias is not None and not bias.is_contiguous()):
+    if pointers & 15 or (bias is not None and not bias.is_contiguous()):
         return
     found = cuda.forward_launch(x, weight, bias, None, None, options, False, x.data_ptr(), weight.data_ptr())
     if not found.handle or found.bias_tokens or not found.like_x:
         return
-    if len(_calls) >= _SHAPES:
-        _calls.clear()
     call = Call((x, weight) if bias is None else (x, weight, bias), options, found, autocast, tf32)
     if not call.wants or options[4] == "none":
-        _calls[key] = (*before, call)
+        _calls.learn(key, call)

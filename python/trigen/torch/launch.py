@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Iterable, List, Optional, Tuple
 
 import torch
 
 from .. import errors, library, log, notebook, recording
 from ..options import Fallback
-from . import problems
+from . import guards, problems
 
 # Sources of memory, and questions to a device. Aliased so that tests on the emulated device can replace them.
-empty, empty_like, zeros, contiguous = torch.empty, torch.empty_like, torch.zeros, torch.Tensor.contiguous
+empty, empty_like, contiguous = torch.empty, torch.empty_like, torch.Tensor.contiguous
 stack = torch.stack
 is_capturing = torch.cuda.is_current_stream_capturing
 raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
@@ -55,6 +55,7 @@ class Launch:
         "bias_tokens",
         "text",
         "plan",
+        "outputs",
     )
 
     def __init__(
@@ -65,6 +66,7 @@ class Launch:
         bias_tokens: int = 0,
     ):
         self.text, self.copies, self.plan = problem.text, problem.copies, plan  # the plan keeps the handle alive
+        self.outputs: tuple = ()  # like(...) of what x's and the weight's shapes do not say
         self.handle, self.workspace, self.bias_tokens = (
             0,
             0,
@@ -170,14 +172,19 @@ def middle_of(y: bytes, gate, gate_strides, residual, residual_strides) -> bytes
     return _pack_middle(y, 0, _NONE, gate_pointer, gate_packed, pointer, packed)
 
 
+def like(shape, dtype, device):
+    """One element expanded to that shape: empty_like makes a contiguous tensor of it in half the time of empty."""
+    return torch.empty(1, dtype=dtype, device=device).expand(shape)
+
+
 def bytes_like(size: int, device):
-    """A byte expanded to `size`: empty_like makes a workspace of it in half the time of empty. None for none."""
-    return torch.empty(1, dtype=torch.uint8, device=device).expand(size) if size else None
+    """like's workspace of `size` bytes. None for none."""
+    return like(size, torch.uint8, device) if size else None
 
 
 # ---- every launch that was made ------------------------------------------------------------------------------------------
 
-launches: Dict[tuple, Launch] = {}
+launches = guards.Made()  # of Launch
 forgetters: List = []  # what else holds launches: called before plans are destroyed
 generation = 0  # how often plans were destroyed: launches of an earlier one are not to be run
 _fallback: Fallback = os.environ.get("TRIGEN_FALLBACK", "error")  # type: ignore[assignment]

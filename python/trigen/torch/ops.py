@@ -32,7 +32,8 @@ from . import arguments, cuda, plain
 from .arguments import Options
 
 _C = torch._C
-_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+# Of an operator's inputs: tensors of no other class, and options.
+_PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter, type(None), int, str, bool, list, torch.dtype))
 _modes = _C._len_torch_dispatch_stack
 _functorch = getattr(_C._functorch, "peek_interpreter_stack", lambda: None)
 _is_batched = getattr(
@@ -53,12 +54,15 @@ SCHEMAS = (
     f"grad_weight(Tensor grad, Tensor x, SymInt[] weight_size, ScalarType weight_dtype, bool bias=False, {_OPTIONS}, "
     'str math="default", str form="dense") -> (Tensor, Tensor)',
 )
+# flexible_layout: strides are read as they come, so torch.compile need not make a tensor of its own for each operator that reads it. It also
+# leaves out options that are the defaults, each of which costs the dispatcher time.
+TAGS = (torch.Tag.pt2_compliant_tag, *filter(None, (getattr(torch.Tag, "flexible_layout", None),)))
 # Whether libtrigen_torch.so was loaded before: schemas and CUDA kernels are C++ then (libtorch/).
 _in_cpp = bool(_C._jit_get_schemas_for_operator("trigen::forward"))
 LIBRARY = torch.library.Library("trigen", "FRAGMENT" if _in_cpp else "DEF")
 if not _in_cpp:
     for _schema in SCHEMAS:
-        LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+        LIBRARY.define(_schema, tags=TAGS)
 
 _forward = torch.ops.trigen.forward.default
 _forward_pre = torch.ops.trigen.forward_pre.default
@@ -111,9 +115,9 @@ def _fake_grad_weight(
 # ---- the derivative -----------------------------------------------------------------------------------------------------
 
 
-def direct(x, weight) -> bool:
+def direct(x, *others) -> bool:
     """True in plain eager mode: nothing but autograd and autocast is watching."""
-    return type(x) in _PLAIN_TYPES and type(weight) in _PLAIN_TYPES and unwatched() and (x.is_cuda or x.is_cpu)
+    return _PLAIN_TYPES.issuperset(map(type, (x, *others))) and unwatched() and (x.is_cuda or x.is_cpu)
 
 
 def unwatched() -> bool:
@@ -230,7 +234,7 @@ def _autograd(name, want_pre):
     def kernel(x, weight, bias=None, gate=None, residual=None, *options):
         tensors = x, weight, bias, gate, residual
         _refuse_tangents(name, tensors)
-        eager = direct(x, weight) and all(one is None or type(one) in _PLAIN_TYPES for one in tensors)
+        eager = direct(*tensors)
         run, options = kernels_of(x).run_forward if eager else _below_autograd, Options(*options)
         if recorded(*tensors):
             return (apply_direct if eager else Mixer.apply)(*tensors, (options, want_pre, run))
@@ -398,12 +402,17 @@ def _vmap(operator, activations, weights):
 
 
 class _Checked:
-    """The library as register_autograd sees it: its kernels are not to meet a tangent."""
+    """The library as register_autograd sees it: its kernels are not to meet a tangent, and where nothing is recorded, as in a compiled backward
+    pass, the implementation runs without the dispatcher."""
 
     @staticmethod
     def impl(name, kernel, *arguments, **options):
+        own_name = name.rpartition("::")[2]
+
         def checked(keyset, *inputs, **keywords):
-            _refuse_tangents(name.rpartition("::")[2], (*inputs, *keywords.values()))
+            if not _grad_enabled() and direct(*inputs):
+                return getattr(kernels_of(inputs[0]), own_name)(*inputs, **keywords)
+            _refuse_tangents(own_name, (*inputs, *keywords.values()))
             return kernel(keyset, *inputs, **keywords)
 
         LIBRARY.impl(name, checked, *arguments, **options)

@@ -16,14 +16,14 @@ vectors and launches are is in its Call.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Dict, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch.autograd import forward_ad
 
 from .. import recording
 from ..options import Activation, Layout
-from . import arguments, cuda, known, launch, ops, plain, problems, recurrence, transforms, vectors
+from . import arguments, cuda, guards, known, launch, ops, plain, problems, recurrence, transforms, vectors
 from .arguments import Sizes
 from .vectors import Vector
 
@@ -90,8 +90,13 @@ def scan(
         autocast = torch.get_autocast_dtype(device)
         x, gate, residual = ops.autocast_activations(autocast, x, gate, residual)
     tensors = x, *given, gate, residual
-    if key is not None and any(one is not other for one, other in zip(tensors, before)):  # what is left may be known
-        return scan(
+    changed = key is not None and any(one is not other for one, other in zip(tensors, before))
+    lying = arguments.as_it_lies(x, gate, residual, layout)
+    if lying is not None or changed:  # what is left may be known
+        if lying is not None:
+            vectors.placed(x, given, layout, decay_range, decay_constant)  # refuses by the names that were given
+            x, gate, residual, layout = lying
+        y = scan(
             x,
             *given,
             gate=gate,
@@ -101,32 +106,18 @@ def scan(
             decay_range=decay_range,
             decay_constant=decay_constant,
         )
-    placed = vectors.placed(x, given, layout, decay_range, decay_constant)  # refuses by the names that were given
-    lying = arguments.as_it_lies(x, gate, residual, layout)
-    if lying is not None:
-        x, gate, residual, layout = lying
-        return scan(
-            x,
-            *given,
-            gate=gate,
-            residual=residual,
-            layout=layout,
-            activation=activation,
-            decay_range=decay_range,
-            decay_constant=decay_constant,
-        ).mT
-    if key is None or not ops.direct(x, x) or any(type(one) not in ops._PLAIN_TYPES for one in present):
+        return y if lying is None else y.mT
+    placed = vectors.placed(x, given, layout, decay_range, decay_constant)
+    if key is None or not ops.direct(*tensors):
         w, bias = placed.make(given)
         run = _differentiable.run if not _compiling() and transforms.wanted() else _scan
         return run(x, w, bias, gate, residual, layout, name, False)[0]
     placed.keep_ones()
     call = Call(placed, layout, name, tensors, autocast)
     y = call(tensors)
-    if known.works() and len(_calls.get(key, ())) < known._VARIANTS:
-        if len(_calls) >= known._SHAPES:
-            _calls.clear()
-        call.check = known.guard(*present)
-        _calls[key] = (*_calls.get(key, ()), call)
+    if guards.works() and _calls.has_room(key):
+        call.check = guards.guard(*present)
+        _calls.learn(key, call)
     return y
 
 
@@ -210,16 +201,15 @@ _plain = SimpleNamespace(
 # ---- NVIDIA GPUs -----------------------------------------------------------------------------------------------------------
 
 
-def _launch(op, tensors, w, options, call):
-    """The launch of this combination, made when it is new by call(). tensors: those like x, each of which may be None."""
-    low = 0
+def _launch(op, tensors, vectors, options, make):
+    """The launch of this combination, made when it is new. tensors: those like x; vectors: w, bias. Each but the first of both may be None."""
+    low, present = 0, [one for one in vectors if one is not None]
     for tensor in tensors:
         if tensor is not None:
             low |= tensor.data_ptr()
-    key = (op, *map(cuda._key_of, tensors), cuda._key_of(w), options, low & 15, w.data_ptr() & 15)
-    found = launch.launches.get(key)
-    if found is None:
-        found = launch.launches[key] = launch.make(call())
+            present.append(tensor)
+    key = op, tensors[0].shape, options, low & 15, vectors[0].data_ptr() & 15
+    found = launch.launches.find(key, present, make)
     if recording.active is not None and found.handle:
         launch.record(found)
     return found
@@ -234,11 +224,12 @@ def _like(x, found):
 
 
 def _run_launch(x, w, bias, gate, residual, layout, activation, pre) -> launch.Launch:
-    def call():
+    def make():
         sizes = check(x, w, bias, gate, residual, layout, activation)
-        return problems.scan(sizes, x, w, bias, gate, residual, layout, activation, pre)
+        return launch.make(problems.scan(sizes, x, w, bias, gate, residual, layout, activation, pre))
 
-    return _launch("scan", (x, gate, residual), w, (layout, activation, pre, cuda._key_of(bias)), call)
+    options = layout, activation, pre, bias is None, gate is None, residual is None
+    return _launch("scan", (x, gate, residual), (w, bias), options, make)
 
 
 def _launched(found, x, w, bias, gate, residual, pre):
@@ -262,10 +253,11 @@ def _cuda_run(x, w, bias, gate, residual, layout, activation, pre):
 
 
 def _grad_input_launch(grad, w, layout) -> launch.Launch:
-    def call():
-        return problems.scan_grad_input(check(grad, w, None, None, None, layout, "none", "grad"), grad, w, layout)
+    def make():
+        sizes = check(grad, w, None, None, None, layout, "none", "grad")
+        return launch.make(problems.scan_grad_input(sizes, grad, w, layout))
 
-    return _launch("scan_grad_input", (grad,), w, layout, call)
+    return _launch("scan_grad_input", (grad,), (w,), layout, make)
 
 
 def _cuda_grad_input(grad, w, layout):
@@ -281,10 +273,12 @@ def _cuda_grad_input(grad, w, layout):
 
 
 def _grad_weight_launch(grad, x, w, bias, layout) -> launch.Launch:
-    def call():
-        return problems.scan_grad_weight(_check_pair(grad, x, w, layout), grad, x, w, bias, layout)
+    def make():
+        found = launch.make(problems.scan_grad_weight(_check_pair(grad, x, w, layout), grad, x, w, bias, layout))
+        found.outputs = (launch.like(w.shape[1:] if bias else 0, w.dtype, w.device),)
+        return found
 
-    return _launch("scan_grad_weight", (grad, x), w, (layout, bias), call)
+    return _launch("scan_grad_weight", (grad, x), (w,), (layout, bias), make)
 
 
 def _cuda_grad_weight(grad, x, w, bias, layout):
@@ -294,8 +288,7 @@ def _cuda_grad_weight(grad, x, w, bias, layout):
         return _cuda_grad_weight(*cuda._copied((grad, x), found.copies), w, bias, layout)
     if not found.handle:
         return _plain_grad_weight(grad, x, w, bias, layout)
-    dw = launch.empty_like(w)
-    db = launch.empty(w.shape[1:] if bias else (0,), dtype=w.dtype, device=w.device)
+    dw, db = launch.empty_like(w), launch.empty_like(found.outputs[0])
     extras = found.with_extras(None, None, dw)
     found.run(x.data_ptr(), grad.data_ptr(), w.data_ptr(), db.data_ptr() if bias else 0, extras)
     return dw, db
@@ -381,7 +374,7 @@ class Call(known.Backward):
         return launch.Pair(first, second, reads_weight=True) if usual else None
 
 
-_calls: Dict[tuple, Tuple[Call, ...]] = {}
+_calls = guards.Known()
 launch.forgetters.append(_calls.clear)
 
 
@@ -471,7 +464,7 @@ _SCHEMAS = (
     f"scan_grad_weight(Tensor grad, Tensor x, Tensor w, bool bias=False, {_FORMS}) -> (Tensor, Tensor)",
 )
 for _schema in _SCHEMAS:
-    ops.LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+    ops.LIBRARY.define(_schema, tags=ops.TAGS)
 _scan = torch.ops.trigen.scan.default
 _grad_input = torch.ops.trigen.scan_grad_input.default
 _grad_weight = torch.ops.trigen.scan_grad_weight.default
@@ -515,12 +508,15 @@ def _fake_grad_weight(grad, x, w, bias=False, layout="btd"):
     return w.new_empty(w.shape), w.new_empty(list(w.shape[1:]) if bias else [0])
 
 
+def _with_pre(y, pre):
+    return y, y.new_empty(0) if pre is None else pre
+
+
 def _operator(kernels):
     """The implementations as the operators' kernels: with defaults, no None among the results, and none that is another."""
 
     def run(x, w, bias=None, gate=None, residual=None, layout="btd", activation="none", pre=False):
-        y, z = kernels.run(x, w, bias, gate, residual, layout, activation, pre)
-        return y, x.new_empty(0) if z is None else z
+        return _with_pre(*kernels.run(x, w, bias, gate, residual, layout, activation, pre))
 
     def grad_input(grad, w, layout="btd"):
         return kernels.grad_input(grad, w, layout)
@@ -535,7 +531,10 @@ def _autograd(x, w, bias=None, gate=None, residual=None, layout="btd", activatio
     """The kernel of scan's Autograd key."""
     tensors = x, w, bias, gate, residual
     ops._refuse_tangents("scan", tensors)
-    if pre or not ops.recorded(*tensors):
+    recorded = ops.recorded(*tensors)
+    if not recorded and ops.direct(*tensors):
+        return _with_pre(*kernels_of(x).run(*tensors, layout, activation, pre))
+    if pre or not recorded:
         return _below_autograd(*tensors, layout, activation, pre)
     how = _Operator(layout, activation, activation != "none" or gate is not None)
     return Scan.apply(x, w, None, None, None, bias, gate, residual, how), x.new_empty(0)
