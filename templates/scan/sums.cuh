@@ -1,7 +1,7 @@
-// The sums of scan_grad_weight over features, and the launch that adds those of all blocks.
+// The sums of scan_grad_weight over features, with dx beside them, and the launch that adds those of all blocks.
 #pragma once
 
-#include "epilogue.cuh"
+#include "scan/outputs.cuh"
 #include "scan/place.cuh"
 
 namespace trigen::scan {
@@ -23,8 +23,24 @@ __device__ __forceinline__ void add_lanes(float (&v)[N], int lane) {
   }
 }
 
-// Adds up a thread's elements, and those of the lanes beside it, into the workspace. `state`: before the thread's tokens,
-// `last`: behind them.
+// Takes `last`, behind token t, past it, with its terms of the sums; `state`: before it.
+template <Kernel C, int kF, int kAll>
+__device__ __forceinline__ void step_back(const Gains& g, int t, const Elements<C>& x, const Elements<C>& dy,
+                                          const float (&state)[kF], float (&last)[kF], float (&sum)[kAll]) {
+  constexpr int kT = Geometry<C>::kT;
+  const Gains gain = g;
+#pragma unroll
+  for (int f = 0; f < kF; ++f) {
+    const float value = x.get(t, f), outer = dy.get(t, f);
+    sum[kSource * kT + t] = fmaf(value, last[f], sum[kSource * kT + t]);
+    const float here = fmaf(gain.read, outer, last[f]);
+    sum[kDecay * kT + t] = fmaf(here, state[f], sum[kDecay * kT + t]);
+    last[f] = gain.keep * here;
+  }
+}
+
+// Adds up a thread's elements, and those of the lanes beside it, into the workspace, and stores its dx. `state`: before the
+// thread's tokens, `last`: behind them.
 template <Kernel C, int kF>
 __device__ __forceinline__ void add_up(const Place<C>& at, const Gains* g, const Elements<C>& x,
                                        const Elements<C>& dy, float (&state)[kF], float (&last)[kF], int t0) {
@@ -50,18 +66,22 @@ __device__ __forceinline__ void add_up(const Place<C>& at, const Gains* g, const
     }
     sum[kTarget * kT + t] *= gain.keep;
   }
+  if constexpr (s.grad_input) {
+    float dx[kT][kF];
+    Rows<C> rows(at, t0, G::kBTD ? kT - 1 : 0, -1);
 #pragma unroll
-  for (int i = 0; i < kT; ++i) {
-    const int t = kT - 1 - i;
-    const Gains gain = g[t];
+    for (int i = 0; i < kT; ++i) {
+      const int t = kT - 1 - i;
 #pragma unroll
-    for (int f = 0; f < kF; ++f) {
-      const float value = x.get(t, f), outer = dy.get(t, f);
-      sum[kSource * kT + t] = fmaf(value, last[f], sum[kSource * kT + t]);
-      const float here = fmaf(gain.read, outer, last[f]);
-      sum[kDecay * kT + t] = fmaf(here, states[t][f], sum[kDecay * kT + t]);
-      last[f] = gain.keep * here;
+      for (int f = 0; f < kF; ++f) dx[t][f] = fmaf(g[t].write, last[f], g[t].diagonal * dy.get(t, f));
+      step_back<C>(g[t], t, x, dy, states[t], last, sum);
+      if constexpr (G::kBTD) store_row(at, t0, t, rows, dx[t]);
     }
+    if constexpr (!G::kBTD) store_features(at, t0, dx);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kT; ++i)
+      step_back<C>(g[kT - 1 - i], kT - 1 - i, x, dy, states[kT - 1 - i], last, sum);
   }
   add_lanes<kFeatureLanes>(sum, at.feature_lane);
   const long long block = (static_cast<long long>(at.head) * at.z.B + at.batch) * slabs(c, at.z.D) + at.slab;
