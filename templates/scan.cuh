@@ -198,13 +198,7 @@ class Block {
     for (int t = 0; t < kT; ++t)
 #pragma unroll
       for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state.state[f], out[t][f]);
-    if constexpr (kBTD) {
-      Rows<C> rows(at_, t0, 0, 1);
-#pragma unroll
-      for (int t = 0; t < kT; ++t) store_row(at_, t0, t, rows, out[t]);
-    } else {
-      store_features(at_, t0, out);
-    }
+    store_elements(at_, t0, out);
   }
 
   // Takes `state`, before the thread's tokens, past them. An output of btd is stored as soon as it is made, so that registers
@@ -222,7 +216,7 @@ class Block {
       for (int f = 0; f < kF; ++f) out[t][f] = make_output(gain, x.get(t, f), state.state[f]);
       if constexpr (kBTD) store_row(at_, t0, t, rows, out[t]);
     }
-    if constexpr (!kBTD) store_features(at_, t0, out);
+    if constexpr (!kBTD) store_elements(at_, t0, out);
   }
   __device__ __forceinline__ static float make_output(const Gains& gain, float in, float& state) {
     const float out = fmaf(gain.read, state, gain.diagonal * in);

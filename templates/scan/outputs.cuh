@@ -47,16 +47,21 @@ __device__ __forceinline__ void store_row(const Place<C>& at, int t0, int r, Row
   rows.step();
 }
 
-// Of bdt, whose rows are features.
+// All of a thread's outputs of a step.
 template <Kernel C, int kT, int kF>
-__device__ __forceinline__ void store_features(const Place<C>& at, int t0, const float (&out)[kT][kF]) {
+__device__ __forceinline__ void store_elements(const Place<C>& at, int t0, float (&out)[kT][kF]) {
   Rows<C> rows(at, t0, 0, 1);
+  if constexpr (Geometry<C>::kBTD) {
 #pragma unroll
-  for (int f = 0; f < kF; ++f) {
-    float v[kT];
+    for (int t = 0; t < kT; ++t) store_row(at, t0, t, rows, out[t]);
+  } else {
 #pragma unroll
-    for (int t = 0; t < kT; ++t) v[t] = out[t][f];
-    store_row(at, t0, f, rows, v);
+    for (int f = 0; f < kF; ++f) {
+      float v[kT];
+#pragma unroll
+      for (int t = 0; t < kT; ++t) v[t] = out[t][f];
+      store_row(at, t0, f, rows, v);
+    }
   }
 }
 

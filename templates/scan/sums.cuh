@@ -23,22 +23,6 @@ __device__ __forceinline__ void add_lanes(float (&v)[N], int lane) {
   }
 }
 
-// Takes `last`, behind token t, past it, with its terms of the sums; `state`: before it.
-template <Kernel C, int kF, int kAll>
-__device__ __forceinline__ void step_back(const Gains& g, int t, const Elements<C>& x, const Elements<C>& dy,
-                                          const float (&state)[kF], float (&last)[kF], float (&sum)[kAll]) {
-  constexpr int kT = Geometry<C>::kT;
-  const Gains gain = g;
-#pragma unroll
-  for (int f = 0; f < kF; ++f) {
-    const float value = x.get(t, f), outer = dy.get(t, f);
-    sum[kSource * kT + t] = fmaf(value, last[f], sum[kSource * kT + t]);
-    const float here = fmaf(gain.read, outer, last[f]);
-    sum[kDecay * kT + t] = fmaf(here, state[f], sum[kDecay * kT + t]);
-    last[f] = gain.keep * here;
-  }
-}
-
 // Adds up a thread's elements, and those of the lanes beside it, into the workspace, and stores its dx. `state`: before the
 // thread's tokens, `last`: behind them.
 template <Kernel C, int kF>
@@ -66,23 +50,22 @@ __device__ __forceinline__ void add_up(const Place<C>& at, const Gains* g, const
     }
     sum[kTarget * kT + t] *= gain.keep;
   }
-  if constexpr (s.grad_input) {
-    float dx[kT][kF];
-    Rows<C> rows(at, t0, G::kBTD ? kT - 1 : 0, -1);
+  [[maybe_unused]] float dx[kT][kF];
 #pragma unroll
-    for (int i = 0; i < kT; ++i) {
-      const int t = kT - 1 - i;
+  for (int i = 0; i < kT; ++i) {
+    const int t = kT - 1 - i;
+    const Gains gain = g[t];
 #pragma unroll
-      for (int f = 0; f < kF; ++f) dx[t][f] = fmaf(g[t].write, last[f], g[t].diagonal * dy.get(t, f));
-      step_back<C>(g[t], t, x, dy, states[t], last, sum);
-      if constexpr (G::kBTD) store_row(at, t0, t, rows, dx[t]);
+    for (int f = 0; f < kF; ++f) {
+      const float value = x.get(t, f), outer = dy.get(t, f);
+      sum[kSource * kT + t] = fmaf(value, last[f], sum[kSource * kT + t]);
+      if constexpr (s.grad_input) dx[t][f] = fmaf(gain.write, last[f], gain.diagonal * outer);
+      const float here = fmaf(gain.read, outer, last[f]);
+      sum[kDecay * kT + t] = fmaf(here, states[t][f], sum[kDecay * kT + t]);
+      last[f] = gain.keep * here;
     }
-    if constexpr (!G::kBTD) store_features(at, t0, dx);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kT; ++i)
-      step_back<C>(g[kT - 1 - i], kT - 1 - i, x, dy, states[kT - 1 - i], last, sum);
   }
+  if constexpr (s.grad_input) store_elements(at, t0, dx);
   add_lanes<kFeatureLanes>(sum, at.feature_lane);
   const long long block = (static_cast<long long>(at.head) * at.z.B + at.batch) * slabs(c, at.z.D) + at.slab;
   float* const to = static_cast<float*>(at.p.workspace) + carry_floats(s.op, c, at.z) + step_floats(c, at.z) +

@@ -99,6 +99,8 @@ class Faulty {
           sums[static_cast<size_t>(scan::kTarget * kT) + at] += dy[at] * decay[t] * before[at];
           sums[static_cast<size_t>(scan::kDecay * kT) + at] += (behind[at] + target[t] * dy[at]) * before[at];
           sums[static_cast<size_t>(scan::kDiagonal * kT) + at] += dy[at] * x[at];
+          if (p.epilogue.grad_input)
+            store(out, Role::kPre, t, column, source[t] * behind[at] + diagonal[t] * dy[at]);
         }
       }
     }
