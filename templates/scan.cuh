@@ -123,7 +123,7 @@ class Block {
           __syncthreads();
           Map<kF> state = states_.template behind_warps<false>(here, before, carry),
                   last = states_.template behind_all<true>(there, behind, at_.steps() + i, back);
-          add_up<C>(at_, g, x, dy, state.state, last.state, at_.token(step));
+          add_up<C>(at_, g, x, dy, ring_, i, state.state, last.state, at_.token(step));
         });
   }
 
