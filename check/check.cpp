@@ -99,7 +99,6 @@ CheckResult Reference::check(const HostBuffers& after) const {
   const Problem& p = problem_;
   CheckResult result;
   result.ok = true;
-  const int64_t terms = sum_terms(p);
   for (size_t i = 0; i < list_.tensors.size(); ++i) {
     const Tensor& t = list_.tensors[i];
     if (!t.written) continue;
@@ -111,16 +110,16 @@ CheckResult Reference::check(const HostBuffers& after) const {
                       : t.axes == Axes::kVectors ? p.H * scan::kVectors * p.T
                                                  : p.B * p.H * t.tokens * p.D;
     // One of every row, or the sampled rows and columns.
-    const size_t columns = t.axes == Axes::kRows ? 1 : columns_.size();
+    const std::vector<int64_t>& list = columns(t);
     const auto row_of = [&](size_t k) {
-      return t.axes == Axes::kRows ? static_cast<int64_t>(k) : rows_[k / columns];
+      return t.axes == Axes::kRows ? static_cast<int64_t>(k) : rows_[k / list.size()];
     };
-    const auto column_of = [&](size_t k) { return t.axes == Axes::kRows ? 0 : columns_[k % columns]; };
+    const auto column_of = [&](size_t k) { return list[k % list.size()]; };
     // Vectors' gradients are of sizes of their own, so each is measured by itself: a decay's is a product of two states.
     const bool vectors = t.axes == Axes::kVectors;
     for (int64_t vector = 0; vector < (vectors ? int64_t{scan::kVectors} : 1); ++vector)
       compare(
-          p, t, data, expected(t.role), terms,
+          p, t, data, expected(t.role), sum_terms(p, t.axes),
           [&](size_t k) {
             const int64_t row = row_of(k), column = column_of(k);
             const bool here = !vectors || column == vector;
@@ -128,7 +127,7 @@ CheckResult Reference::check(const HostBuffers& after) const {
           },
           [&](size_t k) { return place(p, t, row_of(k), column_of(k)); }, result);
   }
-  if (!projection_.empty()) compare_sums(p, list_.output(), projection_, after, terms, result);
+  if (!projection_.empty()) compare_sums(p, list_.output(), projection_, after, sum_terms(p), result);
   return result;
 }
 

@@ -23,7 +23,8 @@ double emulated_bytes(const Problem& p, int64_t workspace, int gap, bool full) {
   double tensors = 0;
   for (const Tensor& tensor : tensors_of(p, gap).tensors)
     tensors += static_cast<double>(tensor.buffer_bytes());
-  const auto columns = static_cast<double>(output_columns(p));
+  const auto columns = static_cast<double>(
+      output_columns(p) + (p.epilogue.grad_input ? output_columns(p, Axes::kActivations) : 0));
   const double outputs = static_cast<double>(p.H) * static_cast<double>(p.T) * columns;
   return kDeviceBytes * (tensors + static_cast<double>(workspace)) + kHostCopies * tensors +
          kReferenceBytes * (full ? outputs : std::min(outputs, kSampled));

@@ -37,7 +37,7 @@ std::vector<double> Recurrences::elements(const Data& from, int64_t h, int64_t c
 }
 
 std::vector<double> Recurrences::column(int64_t h, int64_t column) const {
-  const bool backward = problem_.op == Op::kScanGradInput;
+  const bool backward = !makes_rows(problem_.op);
   const double *source = vector(h, scan::kSource), *target = vector(h, scan::kTarget),
                *decay = vector(h, scan::kDecay), *diagonal = vector(h, scan::kDiagonal);
   std::vector<double> out = elements(data(backward ? Role::kY : Role::kX), h, column);

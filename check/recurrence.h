@@ -12,7 +12,7 @@ namespace trigen {
 class Recurrences {
  public:
   Recurrences(const Problem& problem, const TensorList& list, const HostBuffers& inputs);
-  // scan, scan_grad_input: the T sums of head h's column b * D + d, without an epilogue.
+  // The T sums of head h's column b * D + d: scan's y without an epilogue, else dx.
   std::vector<double> column(int64_t h, int64_t column) const;
   // scan_grad_weight: the sums [h][t][vector, then grad_bias]. Multithreaded.
   std::vector<double> gradients() const;

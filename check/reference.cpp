@@ -44,6 +44,16 @@ std::vector<int64_t> all(int64_t size) {
   return out;
 }
 
+// Of flattened columns: borders of both axes, of which the inner one has `inner`, and of the whole.
+std::set<int64_t> sample_columns(int64_t columns, int64_t inner) {
+  std::set<int64_t> chosen;
+  for (int64_t c : sample(columns, 96, 3)) chosen.insert(c);
+  const auto outers = sample(columns / inner, 8, 4);
+  for (int64_t outer : {outers.front(), outers[outers.size() / 2], outers.back()})
+    for (int64_t i : sample(inner, 32, 5)) chosen.insert(outer * inner + i);
+  return chosen;
+}
+
 }  // namespace
 
 Reference::Reference(const Problem& problem, const TensorList& list, const HostBuffers& inputs,
@@ -57,7 +67,8 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   const Problem& p = problem_;
   const bool weight = makes_weights(p.op);
   const int64_t columns = output_columns(p);
-  const double outputs = static_cast<double>(p.H) * static_cast<double>(p.T) * static_cast<double>(columns);
+  const double rows_of_all = static_cast<double>(p.H) * static_cast<double>(p.T),
+               outputs = rows_of_all * static_cast<double>(columns);
   const double work = count_work(p).triangle_flop / 2;
   const bool diagonals = weight && p.w == WeightForm::kToeplitz;
   full_ = options.full || op_row(p.op).takes(kRowsField) || makes_vectors(p.op) || diagonals ||
@@ -67,20 +78,20 @@ void Reference::choose_samples(const ReferenceOptions& options) {
       for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t)
         rows_.push_back(h * p.T + t);
     columns_ = all(columns);
+    if (p.epilogue.grad_input) {
+      const int64_t beside = output_columns(p, Axes::kActivations);
+      const std::set<int64_t> some = sample_columns(beside, p.D);
+      columns_beside_ = options.full || rows_of_all * static_cast<double>(beside) <= 0x1p25
+                            ? all(beside)
+                            : std::vector<int64_t>(some.begin(), some.end());
+    }
     return;
   }
   const auto rows = sample(p.T, 40, 1);
   for (int64_t h : sample(p.H, 4, 2)) {
     for (int64_t t : rows) rows_.push_back(h * p.T + t);
   }
-  // borders of both axes of a flattened column, and of the whole
-  const int64_t inner = weight ? p.K : p.D;
-  std::set<int64_t> columns_set;
-  for (int64_t c : sample(columns, 96, 3)) columns_set.insert(c);
-  const auto outers = sample(columns / inner, 8, 4);
-  for (int64_t outer : {outers.front(), outers[outers.size() / 2], outers.back()}) {
-    for (int64_t i : sample(inner, 32, 5)) columns_set.insert(outer * inner + i);
-  }
+  std::set<int64_t> columns_set = sample_columns(columns, weight ? p.K : p.D);
   if (weight) {  // both sides of the diagonal of every sampled row
     for (int64_t t : rows) {
       for (int64_t s = t + p.diag - 1; s <= t + p.diag + 1; ++s) {
@@ -89,6 +100,12 @@ void Reference::choose_samples(const ReferenceOptions& options) {
     }
   }
   columns_.assign(columns_set.begin(), columns_set.end());
+}
+
+const std::vector<int64_t>& Reference::columns(const Tensor& output) const {
+  static const std::vector<int64_t> kOne = {0};
+  if (output.axes == Axes::kRows) return kOne;
+  return output.axes == list_.output().axes ? columns_ : columns_beside_;
 }
 
 bool Reference::is_output(const Tensor& tensor, int64_t row, int64_t column) const {
@@ -140,7 +157,6 @@ void Reference::compute() {
 void Reference::recur() {
   const Problem& p = problem_;
   const Recurrences recurrences(p, list_, *inputs_);
-  const size_t columns = columns_.size();
   if (makes_vectors(p.op)) {
     const std::vector<double> sums = recurrences.gradients();
     std::vector<double>&main = values(list_.output().role), &bias = values(Role::kBias);
@@ -149,10 +165,20 @@ void Reference::recur() {
       main.insert(main.end(), from, from + scan::kVectors);
       bias.push_back(from[scan::kVectors]);
     }
+    if (p.epilogue.grad_input) recur_columns(recurrences, *list_.find(Role::kPre));
     return;
   }
-  std::vector<double>& main = values(list_.output().role);
-  main.resize(rows_.size() * columns);
+  recur_columns(recurrences, list_.output());
+  apply_epilogue();
+}
+
+// Outputs with x's axes.
+void Reference::recur_columns(const Recurrences& recurrences, const Tensor& output) {
+  const Problem& p = problem_;
+  const std::vector<int64_t>& list = columns(output);
+  const size_t columns = list.size();
+  std::vector<double>& out = values(output.role);
+  out.resize(rows_.size() * columns);
   size_t begin = 0;
   while (begin < rows_.size()) {  // one head at a time
     const int64_t h = rows_[begin] / p.T;
@@ -160,14 +186,13 @@ void Reference::recur() {
     while (end < rows_.size() && rows_[end] / p.T == h) ++end;
     parallel_for(static_cast<int64_t>(columns), 1, [&](int64_t first, int64_t last) {
       for (int64_t c = first; c < last; ++c) {
-        const std::vector<double> column = recurrences.column(h, columns_[static_cast<size_t>(c)]);
+        const std::vector<double> column = recurrences.column(h, list[static_cast<size_t>(c)]);
         for (size_t i = begin; i < end; ++i)
-          main[i * columns + static_cast<size_t>(c)] = column[static_cast<size_t>(rows_[i] % p.T)];
+          out[i * columns + static_cast<size_t>(c)] = column[static_cast<size_t>(rows_[i] % p.T)];
       }
     });
     begin = end;
   }
-  apply_epilogue();
 }
 
 void Reference::multiply() {

@@ -18,6 +18,8 @@
 
 namespace trigen {
 
+class Recurrences;
+
 inline constexpr double kFullWork = 1.0e9;  // multiply-adds: about half a second of one core
 
 // The result of a check. Errors are relative; limit and error say which gate was the worst.
@@ -52,7 +54,9 @@ class Reference {
   // columns().
   const std::vector<double>& expected(Role role) const { return expected_[static_cast<size_t>(role)]; }
   const std::vector<int64_t>& rows() const { return rows_; }  // h * T + t (forward, grad_weight) or h * T + s
-  const std::vector<int64_t>& columns() const { return columns_; }  // b * D + d, or s * K + j (grad_weight)
+  // b * D + d, s * K + j (grad_weight) or a vector; of dx beside vectors b * D + d.
+  const std::vector<int64_t>& columns() const { return columns_; }
+  const std::vector<int64_t>& columns(const Tensor& output) const;
   bool full() const { return full_; }
 
  private:
@@ -62,6 +66,7 @@ class Reference {
   void sum_diagonals();
   void evaluate_formula();
   void recur();
+  void recur_columns(const Recurrences& recurrences, const Tensor& output);
   void apply_epilogue();
   void scale();
   void accumulate();
@@ -72,7 +77,7 @@ class Reference {
   TensorList list_;
   const HostBuffers* inputs_;
   bool full_ = true;
-  std::vector<int64_t> rows_, columns_;
+  std::vector<int64_t> rows_, columns_, columns_beside_;
   std::array<std::vector<double>, kRoles> expected_;  // grad_bias: all h * T + t
   Projection projection_;
 };

@@ -180,12 +180,20 @@ inline WeightRows weight_rows(const Problem& p) {
   return {p.T, p.w == WeightForm::kBand ? p.width : p.T * p.K};
 }
 
-// Columns of a head's output, whose rows are tokens: (b,d), (s,j), or a W's vectors. The gradient of a Toeplitz matrix is
-// one column, the sums of diagonals that begin at (t, 0).
-inline int64_t output_columns(const Problem& p) {
-  if (makes_weights(p.op) && p.w == WeightForm::kToeplitz) return 1;
-  return makes_weights(p.op) ? p.T * p.K : makes_vectors(p.op) ? scan::kVectors : p.B * p.D;
+// Columns of a head's output of these axes, whose rows are tokens: (b,d), (s,j), a W's vectors, or one of a bias. The
+// gradient of a Toeplitz matrix is one column, too, the sums of diagonals that begin at (t, 0).
+inline int64_t output_columns(const Problem& p, Axes axes) {
+  if (axes == Axes::kActivations) return p.B * p.D;
+  if (axes == Axes::kVectors) return scan::kVectors;
+  return axes == Axes::kWeights && p.w != WeightForm::kToeplitz ? p.T * p.K : 1;
 }
+inline int64_t output_columns(const Problem& p) { return output_columns(p, op_row(p.op).output().axes); }
+
+// Terms of the sum of one output.
 inline int64_t sum_terms(const Problem& p) { return op_row(p.op).terms(p); }
+// Of an output of these axes: dx beside vectors is a sum over tokens alone.
+inline int64_t sum_terms(const Problem& p, Axes axes) {
+  return makes_vectors(p.op) && axes == Axes::kActivations ? p.T : sum_terms(p);
+}
 
 }  // namespace trigen

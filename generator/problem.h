@@ -38,6 +38,7 @@ struct Epilogue {
   bool accumulate = false;
   bool zero_outside = false;
   bool mirror = false;
+  bool grad_input = false;  // scan_grad_weight: dx as a by-product
   bool operator==(const Epilogue&) const = default;
 };
 

@@ -75,6 +75,7 @@ void RandomProblem::rest(Problem& p) {
   if (op.parts.accumulate) e.accumulate = coin();
   if (op.parts.zero_outside) e.zero_outside = coin();
   if (op.parts.mirror) e.mirror = coin();
+  if (op.parts.grad_input) e.grad_input = coin();
 }
 
 // Powers of two, neighbours of powers of two and anything else.

@@ -229,6 +229,7 @@ OutputValues expected_output(const Problem& p, const TensorList& list, const Per
 
 bool ExpectedOutputs::takes(const Problem& p, const TensorList& list) {
   const int64_t columns = output_columns(p), outputs = p.H * list.rows.count;
+  if (p.epilogue.grad_input && outputs * output_columns(p, Axes::kActivations) > kMostOutputs) return false;
   const int64_t terms = sum_terms(p) * (makes_vectors(p.op) ? kShortSum : 1);
   if (columns > kMostOutputs || outputs * columns > kMostOutputs) return false;
   return terms <= kMostProducts && outputs * columns * terms / 2 <= kMostProducts;
@@ -329,6 +330,10 @@ void ExpectedOutputs::each(llvm::function_ref<void(const OutputPlace&, const Out
         use(place, outputs_of(p, list_, inputs_, place, sums_[static_cast<size_t>(row * columns_ + c)],
                               bias_[static_cast<size_t>(row)]));
       }
+      for (int64_t c = 0; p.epilogue.grad_input && c < output_columns(p, Axes::kActivations); ++c) {
+        const OutputPlace place{c / p.D, h, t, c % p.D, true};
+        use(place, outputs_of(p, list_, inputs_, place, 0, 0));
+      }
     }
 }
 
@@ -366,10 +371,11 @@ std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list,
       const int64_t s = (i % 3 == 0 ? last - 1 : i % 3 == 1 ? first : first + random(last - first)) / p.K;
       o.column = s * p.K + random(p.K);
       o.b = 0;
-    } else if (makes_vectors(p.op)) {
-      o.column = i % scan::kVectors;
+    } else if (makes_vectors(p.op) && !(p.epilogue.grad_input && i % 2 == 1)) {
+      o.column = i / (p.epilogue.grad_input ? 2 : 1) % scan::kVectors;
       o.b = 0;
     } else {
+      o.beside = makes_vectors(p.op);
       o.column = i == 0 ? p.D - 1 : i == 1 ? 0 : random(p.D);
     }
     places.push_back(o);
@@ -379,13 +385,13 @@ std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list,
 
 std::string to_string(const Problem& p, const OutputPlace& o) {
   const auto text = [](const char* name, int64_t value) { return std::string(name) + std::to_string(value); };
-  const std::string name = op_row(p.op).output().symbol;
+  const std::string name = (o.beside ? *tensor_of(p.op, Role::kPre) : op_row(p.op).output()).symbol;
   if (makes_weights(p.op) && p.w == WeightForm::kToeplitz)
     return name + text("[h=", o.h) + text(",t-s=", o.row) + "]";
   if (makes_weights(p.op))
     return name + text("[h=", o.h) + text(",t=", o.row) + text(",s=", o.column / p.K) +
            text(",j=", o.column % p.K) + "]";
-  if (makes_vectors(p.op))
+  if (makes_vectors(p.op) && !o.beside)
     return name + text("[h=", o.h) + "," + kVectorNames[o.column] + text(",t=", o.row) + "]";
   return name + text("[b=", o.b) + text(",h=", o.h) + text(transposes(p.op) ? ",s=" : ",t=", o.row) +
          text(",d=", o.column) + "]";

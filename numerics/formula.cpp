@@ -45,6 +45,10 @@ struct Column {
     }
     return sum;
   }
+  double input_gradient() const {
+    return vector(scan::kSource, o.row) * behind(o.row) +
+           vector(scan::kDiagonal, o.row) * element(Role::kY, o.row);
+  }
 };
 
 OutputValues scan_rows(const Problem& p, const OutputPlace& o, InputReader read) {
@@ -53,9 +57,7 @@ OutputValues scan_rows(const Problem& p, const OutputPlace& o, InputReader read)
   const int64_t t = o.row;
   OutputValues out;
   if (p.op == Op::kScanGradInput) {
-    out[Role::kX] = column.vector(scan::kSource, t) * column.behind(t) +
-                    column.vector(scan::kDiagonal, t) * column.element(Role::kY, t) +
-                    (e.residual ? read(Role::kResidual, o) : 0);
+    out[Role::kX] = column.input_gradient() + (e.residual ? read(Role::kResidual, o) : 0);
     return out;
   }
   double& value = out[Role::kY] =
@@ -70,6 +72,10 @@ OutputValues scan_rows(const Problem& p, const OutputPlace& o, InputReader read)
 
 OutputValues scan_grad_weight(const Problem& p, const OutputPlace& o, InputReader read) {
   OutputValues out;
+  if (o.beside) {
+    out[Role::kPre] = Column{p, o, read}.input_gradient();
+    return out;
+  }
   const int64_t t = o.row;
   for (int64_t b = 0; b < p.B; ++b)
     for (int64_t d = 0; d < p.D; ++d) {

@@ -12,6 +12,7 @@ namespace trigen {
 // An output: (b, h, row, column d), of dW (h, row t, column s * K + j), of vectors (h, row t, column: which one).
 struct OutputPlace {
   int64_t b = 0, h = 0, row = 0, column = 0;
+  bool beside = false;  // of dx beside vectors
 };
 
 // The values that belong to one place, by the role of the tensor that they are written to.

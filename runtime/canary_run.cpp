@@ -99,9 +99,11 @@ class Canary {
     const Problem& p = tensors_.problem();
     const bool weight = makes_weights(p.op), sums = weight || makes_vectors(p.op);
     const auto add_all = [&](const OutputPlace& o, const OutputValues& expected) {
-      const int64_t row = o.h * p.T + o.row, column = sums ? o.column : o.b * p.D + o.column;
+      const bool features = !sums || o.beside;
+      const int64_t row = o.h * p.T + o.row, column = features ? o.b * p.D + o.column : o.column;
       for (const Tensor& t : tensors_.list().tensors)
-        if (t.written && (t.axes != Axes::kRows || !tensors_.every()))
+        if (t.written && (t.axes == Axes::kRows ? !o.beside && !tensors_.every()
+                                                : (t.axes == Axes::kActivations) == features))
           add(t, output_index(p, t, row, column), expected[t.role], o);
       if (!p.epilogue.mirror || o.row == o.column) return;
       const Tensor& out = tensors_.list().output();
@@ -170,14 +172,13 @@ class Canary {
   std::string text_of(const Sample& s) const {
     const std::string place = to_string(tensors_.problem(), s.place);
     const OpTensor& tensor = *tensor_of(tensors_.problem().op, s.role);
-    if (s.role == op_row(tensors_.problem().op).output().role) return place;
+    if (s.place.beside || s.role == op_row(tensors_.problem().op).output().role) return place;
     return tensor.symbol + std::string(tensor.axes == Axes::kRows ? " of the row of " : " of ") + place;
   }
 
   // Bit for bit where sums are exact, else the element gate of check/ (numerics/tolerance.h), each tensor by itself.
   CanaryReport compare() {
     const Problem& p = tensors_.problem();
-    const int64_t terms = sum_terms(p);
     const bool exact = tensors_.inputs().exact() && p.epilogue.act == Activation::kNone;
     struct Sum {
       double squares = 0;
@@ -190,7 +191,8 @@ class Canary {
     std::vector<double> slack;
     for (size_t i = 0; i < tensors_.offsets().size(); ++i) {
       const auto count = static_cast<double>(std::max<int64_t>(1, sums[i].count));
-      tolerances.push_back(tolerance_of(p, tensors_.list().tensors[i].dtype, terms, sums[i].count));
+      const Tensor& t = tensors_.list().tensors[i];
+      tolerances.push_back(tolerance_of(p, t.dtype, sum_terms(p, t.axes), sums[i].count));
       slack.push_back(tolerances[i].floor + 8 * tolerances[i].sum_error * std::sqrt(sums[i].squares / count));
     }
     int64_t wrong = 0;

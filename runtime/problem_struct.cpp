@@ -1,5 +1,6 @@
 #include "runtime/problem_struct.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -25,10 +26,15 @@ constexpr Member kMembers[] = {
 };
 // NOLINTEND(bugprone-macro-parentheses)
 
+// Of a structure with these members in the order of their places.
 constexpr size_t size_of_members() {
+  const auto aligned = [](size_t size, size_t to) { return (size + to - 1) / to * to; };
+  std::array<Member, std::size(kMembers)> members = std::to_array(kMembers);
+  std::sort(members.begin(), members.end(),
+            [](const Member& a, const Member& b) { return a.offset < b.offset; });
   size_t size = sizeof(trigen_problem::struct_size);
-  for (const Member& member : kMembers) size += member.size;
-  return (size + alignof(trigen_problem) - 1) / alignof(trigen_problem) * alignof(trigen_problem);
+  for (const Member& member : members) size = aligned(size, member.size) + member.size;
+  return aligned(size, alignof(trigen_problem));
 }
 static_assert(size_of_members() == sizeof(trigen_problem),
               "a field of trigen_problem has no row in the table");

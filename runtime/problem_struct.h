@@ -25,7 +25,7 @@ using ProblemWords = std::array<int64_t, kProblemFields>;
 ProblemWords words_of(const trigen_problem& problem);
 
 // The structure and its fields as JSON, for other languages to compare their own view with:
-//   {"struct_size":160,"fields":[{"name":"op","bytes":4,"offset":8,"place":"first","values":["forward",...]},...]}
+//   {"struct_size":168,"fields":[{"name":"op","bytes":4,"offset":8,"place":"first","values":["forward",...]},...]}
 // in the order of the text form. place: of the text form, "first", "key" or "part" (of epilogue=).
 std::string describe_problem_fields();
 

@@ -178,7 +178,7 @@ typedef struct slot {
 
 /* A call's buffers in its problem's order: arguments in `in`, results but the workspace in `out`. */
 typedef struct slots {
-  slot in[5], out[2];
+  slot in[5], out[3];
   int in_count, out_count;
 } slots;
 
@@ -212,6 +212,7 @@ static slots slots_of(const trigen_problem* problem, trigen_args* args) {
       s.in[s.in_count++] = (slot){"w", WEIGHT, &args->w};
       s.out[s.out_count++] = (slot){"dw", WEIGHT, &args->residual.data};
       if (problem->bias) s.out[s.out_count++] = (slot){"grad_bias", BIAS, &args->bias};
+      if (problem->grad_input) s.out[s.out_count++] = (slot){"dx", ACTIVATION, &args->pre.data};
       break;
     default:
       s.in[s.in_count++] = (slot){"dy", ACTIVATION, &args->y.data};

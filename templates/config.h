@@ -80,6 +80,7 @@ struct Shape {
   bool accumulate;    // grad_weight: dW += (and grad_bias +=)
   bool zero_outside;  // grad_weight: write zeros outside the triangle (default: never touched)
   bool mirror;        // gram: D[s,t] = D[t,s], the other triangle holds the same bits
+  bool grad_input;    // scan_grad_weight: also store dx
 };
 
 // The tunable part. Fields that a family does not use are 0, and are left out of the text form. The family

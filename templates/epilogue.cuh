@@ -79,7 +79,7 @@ __device__ __forceinline__ void store_outputs(const Params& p, const At& at, con
   }
   Raw<kD, kVec> out;
   out.from_floats(v);
-  ptx::store_global<kSize>(at(makes_rows(s.op) ? p.y : p.x), out.w);
+  ptx::store_global<kSize>(at(makes_rows(s.op) ? p.y : makes_vectors(s.op) ? p.pre : p.x), out.w);
 }
 
 // One vector of forward or grad_input. `row` and `column` are m and n of its first element.

@@ -14,9 +14,9 @@ struct Activations {
 };
 
 struct Params {
-  Activations x;     // forward, grad_weight: x (read); grad_input: dx (written)
-  Activations y;     // forward: y (written); grad_input, grad_weight: dy (read)
-  Activations pre;   // forward with Shape::pre: written
+  Activations x;    // forward, grad_weight: x (read); grad_input: dx (written)
+  Activations y;    // forward: y (written); grad_input, grad_weight: dy (read)
+  Activations pre;  // forward with Shape::pre: written; scan_grad_weight with Shape::grad_input: dx (written)
   Activations gate;  // forward with Shape::gate: read
   Activations
       residual;  // forward, grad_input with Shape::residual: read; gram: C, head and row are its strides

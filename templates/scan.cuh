@@ -17,10 +17,11 @@
 // ahead of the outputs of its step before.
 //
 // scan_grad_weight adds up over batches and features, with the forward state h[t] before token t, the backward one g[t]
-// behind it:  source x g, target dy decay h, decay (g + target dy) h, diagonal dy x, grad_bias dy.
+// behind it:  source x g, target dy decay h, decay (g + target dy) h, diagonal dy x, grad_bias dy. With Shape::grad_input it
+// stores dx beside them.
 #pragma once
 
-#include "epilogue.cuh"
+#include "scan/outputs.cuh"
 #include "scan/place.cuh"
 #include "scan/ring.cuh"
 #include "scan/states.cuh"
@@ -33,7 +34,7 @@ class Block {
   using G = Geometry<C>;
   static constexpr Shape s = C.shape;
   static constexpr Config c = C.config;
-  static constexpr bool kBTD = G::kBTD, kWholeTokens = G::kWholeTokens, kWholeFeatures = G::kWholeFeatures;
+  static constexpr bool kBTD = G::kBTD;
   static constexpr int kF = G::kF, kT = G::kT;
   // A thread that has all tokens of its blocks' steps needs no map of them.
   static constexpr bool kAlone = G::kWarps * G::kTokenLanes * G::kBlocks == 1;
@@ -122,7 +123,7 @@ class Block {
           __syncthreads();
           Map<kF> state = states_.template behind_warps<false>(here, before, carry),
                   last = states_.template behind_all<true>(there, behind, at_.steps() + i, back);
-          add_up<C>(at_, g, x, dy, state.state, last.state, at_.token(step));
+          add_up<C>(at_, g, x, dy, ring_, i, state.state, last.state, at_.token(step));
         });
   }
 
@@ -197,13 +198,7 @@ class Block {
     for (int t = 0; t < kT; ++t)
 #pragma unroll
       for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state.state[f], out[t][f]);
-    if constexpr (kBTD) {
-      Rows rows(at_, t0, 0, 1);
-#pragma unroll
-      for (int t = 0; t < kT; ++t) store_row(t0, t, rows, out[t]);
-    } else {
-      store_features(t0, out);
-    }
+    store_elements(at_, t0, out);
   }
 
   // Takes `state`, before the thread's tokens, past them. An output of btd is stored as soon as it is made, so that registers
@@ -212,16 +207,16 @@ class Block {
   __device__ __forceinline__ void make_outputs_from(Map<kF>& state, const Gains* g, const Elements<C>& x,
                                                     int t0) const {
     float out[kT][kF];
-    Rows rows(at_, t0, kBTD && kBackward ? kT - 1 : 0, kBackward ? -1 : 1);
+    Rows<C> rows(at_, t0, kBTD && kBackward ? kT - 1 : 0, kBackward ? -1 : 1);
 #pragma unroll
     for (int j = 0; j < kT; ++j) {
       const int t = kBackward ? kT - 1 - j : j;
       const Gains gain = g[t];
 #pragma unroll
       for (int f = 0; f < kF; ++f) out[t][f] = make_output(gain, x.get(t, f), state.state[f]);
-      if constexpr (kBTD) store_row(t0, t, rows, out[t]);
+      if constexpr (kBTD) store_row(at_, t0, t, rows, out[t]);
     }
-    if constexpr (!kBTD) store_features(t0, out);
+    if constexpr (!kBTD) store_elements(at_, t0, out);
   }
   __device__ __forceinline__ static float make_output(const Gains& gain, float in, float& state) {
     const float out = fmaf(gain.read, state, gain.diagonal * in);
@@ -237,53 +232,6 @@ class Block {
     Map<kF> map = map_of<kBackward>(ring_.gains_at(i), x);
     const Map<kF> before = states_.template join_lanes<kBackward>(map);
     return states_.template exchange<kBackward>(map, before, i, carry);
-  }
-
-  // Addresses of the row that is stored next, in every tensor of Params with outputs' shape. They step on, as the number of
-  // each row times the stride would be 8 instructions; those that the epilogue does not ask for are nothing.
-  class Rows {
-   public:
-    __device__ __forceinline__ Rows(const Place<C>& at, int t0, int first, int direction)
-        : p_(at.p), direction_(direction) {
-#pragma unroll
-      for (int i = 0; i < kTensors; ++i) at_[i] = at.at((&p_.x)[i], t0, first);
-    }
-    __device__ __forceinline__ Storage<s.dtype>* operator()(const Activations& a) const {
-      return at_[&a - &p_.x];
-    }
-    __device__ __forceinline__ void step() {
-#pragma unroll
-      for (int i = 0; i < kTensors; ++i) at_[i] += direction_ * (&p_.x)[i].row;
-    }
-
-   private:
-    static constexpr int kTensors = 5;  // x, y, pre, gate, residual
-    const Params& p_;
-    const int direction_;
-    Storage<s.dtype>* at_[kTensors];
-  };
-
-  // Of bdt, whose rows are features.
-  __device__ __forceinline__ void store_features(int t0, const float (&out)[kT][kF]) const {
-    Rows rows(at_, t0, 0, 1);
-#pragma unroll
-    for (int f = 0; f < kF; ++f) {
-      float v[kT];
-#pragma unroll
-      for (int t = 0; t < kT; ++t) v[t] = out[t][f];
-      store_row(t0, f, rows, v);
-    }
-  }
-  // Row r of the thread's outputs, whose first token is t0, where there is one; `rows` steps on.
-  __device__ __forceinline__ void store_row(int t0, int r, Rows& rows, float (&v)[c.vec_c]) const {
-    const bool token = kWholeTokens ? G::kAllSteps || t0 < at_.z.T : t0 + (kBTD ? r : 0) < at_.z.T,
-               feature = kWholeFeatures || at_.feature + (kBTD ? 0 : r) < at_.z.D;
-    const auto* const bias =
-        static_cast<const Storage<s.wdtype>*>(at_.p.bias) + (static_cast<long long>(at_.head) * at_.z.T + t0);
-    if (token && feature)
-      store_outputs<C>(
-          at_.p, rows, [&](int i) { return to_float<s.wdtype>(bias[kBTD ? r : i]); }, v);
-    rows.step();
   }
 
   const Place<C> at_;

@@ -225,7 +225,8 @@ class Scan final : public Family {
                  elements = features * geometry::tokens(p.layout, c);
     if (makes_vectors(p.op)) {
       const double reads = features > 4 && geometry::feature_lanes(p.layout, c) > 4 ? 2.5 : 1;
-      return 20 + 12 / features +
+      // dx: two products, a conversion and its share of a store and of an address.
+      return 20 + 12 / features + (p.epilogue.grad_input ? 3 + 3 / features : 0) +
              (3.4 * lane_joins(p, c) + 3.6 * (reads * c.warps_m + c.cluster) * (features + 6)) / elements;
     }
     const bool whole = p.T % c.tile_m == 0 && p.D % c.tile_n == 0;

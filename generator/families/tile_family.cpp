@@ -75,7 +75,8 @@ Shape kernel_shape(const Problem& p) {
           .residual = p.epilogue.residual,
           .accumulate = p.epilogue.accumulate,
           .zero_outside = p.epilogue.zero_outside,
-          .mirror = p.epilogue.mirror};
+          .mirror = p.epilogue.mirror,
+          .grad_input = p.epilogue.grad_input};
 }
 
 schedule::Sizes kernel_sizes(const Problem& p) {

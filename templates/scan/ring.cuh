@@ -145,7 +145,7 @@ class Ring {
     return i % 2 * gains(s.layout, c) + t + t / kT;
   }
   // Beyond the last token the state stays, and nothing is before the first one. scan_grad_weight takes them as they are,
-  // for both directions: write is the source, read the target.
+  // for both directions: write is the source, read the target; the diagonal is for dx.
   template <bool kBackward>
   __device__ __forceinline__ Gains gains_of(int t) const {
     constexpr DType kW = s.wdtype;
@@ -154,7 +154,7 @@ class Ring {
     const auto row = [&](Vector i) { return to_float<kW>(w[i * at_.p.w_row]); };
     const float source = row(kSource), target = row(kTarget), decay = t > 0 ? row(kDecay) : 0.0f;
     if constexpr (makes_vectors(s.op))
-      return {source, decay, target, 0.0f};
+      return {source, decay, target, s.grad_input && kBackward ? row(kDiagonal) : 0.0f};
     else if constexpr (kBackward)
       return {decay * target, decay, source, row(kDiagonal)};
     else

@@ -1,8 +1,9 @@
-// The sums of scan_grad_weight over features, and the launch that adds those of all blocks.
+// The sums of scan_grad_weight over features, with dx beside them, and the launch that adds those of all blocks.
 #pragma once
 
-#include "epilogue.cuh"
+#include "scan/outputs.cuh"
 #include "scan/place.cuh"
+#include "scan/ring.cuh"
 
 namespace trigen::scan {
 
@@ -23,11 +24,12 @@ __device__ __forceinline__ void add_lanes(float (&v)[N], int lane) {
   }
 }
 
-// Adds up a thread's elements, and those of the lanes beside it, into the workspace. `state`: before the thread's tokens,
-// `last`: behind them.
+// Adds up a thread's elements, and those of the lanes beside it, into the workspace, and stores its dx. `state`: before the
+// thread's tokens, `last`: behind them; `turn`: the walk's steps before this one.
 template <Kernel C, int kF>
 __device__ __forceinline__ void add_up(const Place<C>& at, const Gains* g, const Elements<C>& x,
-                                       const Elements<C>& dy, float (&state)[kF], float (&last)[kF], int t0) {
+                                       const Elements<C>& dy, const Ring<C>& ring, int turn,
+                                       float (&state)[kF], float (&last)[kF], int t0) {
   using G = Geometry<C>;
   constexpr Shape s = C.shape;
   constexpr Config c = C.config;
@@ -50,18 +52,29 @@ __device__ __forceinline__ void add_up(const Place<C>& at, const Gains* g, const
     }
     sum[kTarget * kT + t] *= gain.keep;
   }
+  [[maybe_unused]] float dx[kT][kF];
+  // Beside dx they are read again: fewer registers than to keep them, of which there are 128 where 16 warps fill an SM.
+  Elements<C> x_again = x, dy_again = dy;
+  if constexpr (s.grad_input) ring.read(x_again, turn, 0), ring.read(dy_again, turn, 1);
 #pragma unroll
   for (int i = 0; i < kT; ++i) {
     const int t = kT - 1 - i;
     const Gains gain = g[t];
 #pragma unroll
     for (int f = 0; f < kF; ++f) {
-      const float value = x.get(t, f), outer = dy.get(t, f);
+      const float value = x_again.get(t, f), outer = dy_again.get(t, f);
       sum[kSource * kT + t] = fmaf(value, last[f], sum[kSource * kT + t]);
+      if constexpr (s.grad_input) dx[t][f] = fmaf(gain.write, last[f], gain.diagonal * outer);
       const float here = fmaf(gain.read, outer, last[f]);
       sum[kDecay * kT + t] = fmaf(here, states[t][f], sum[kDecay * kT + t]);
       last[f] = gain.keep * here;
     }
+  }
+  if constexpr (s.grad_input) {
+    // Opaque, so that no part of an address is kept in registers from step to step.
+    Place<C> here = at;
+    asm volatile("" : "+r"(here.batch), "+r"(here.head), "+r"(here.feature));
+    store_elements(here, t0, dx);
   }
   add_lanes<kFeatureLanes>(sum, at.feature_lane);
   const long long block = (static_cast<long long>(at.head) * at.z.B + at.batch) * slabs(c, at.z.D) + at.slab;

@@ -77,7 +77,8 @@ std::vector<Case> cases() {
                               "scan_grad_input,dtype=f16,B=4,T=512,D=256",
                               "scan_grad_weight,dtype=bf16,B=2,T=2048,D=256,wdtype=f32,epilogue=bias",
                               "scan,dtype=f32,B=1,T=2048,D=64,layout=bdt,epilogue=gelu+pre+gate",
-                              "scan_grad_weight,dtype=f16,B=2,T=512,D=64,layout=bdt"})
+                              "scan_grad_weight,dtype=f16,B=2,T=512,D=64,layout=bdt",
+                              "scan_grad_weight,dtype=f16,B=2,T=512,D=64,layout=bdt,epilogue=grad_input"})
     for (const bool generic : {false, true}) out.push_back({problem, generic});
   return out;
 }

@@ -363,6 +363,8 @@ TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
         Case{"gram,dtype=f16,B=1,H=3,T=48,D=16,fill=upper,epilogue=residual+mirror",
              "gram,dtype=f16,B=1,H=3,T=48,D=16,fill=upper,epilogue=residual"},
         Case{"scan,dtype=f16,B=3,T=48,D=16,epilogue=bias", "scan,dtype=f16,B=3,T=48,D=16"},
+        Case{"scan_grad_weight,dtype=f16,B=3,T=48,D=16,epilogue=bias+grad_input",
+             "scan_grad_weight,dtype=f16,B=3,T=48,D=16,epilogue=bias"},
         Case{"grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=gelu+gate",
              "grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=silu+gate"}}) {
     SCOPED_TRACE(each.text);

@@ -53,7 +53,7 @@ std::vector<Cell> all_cells() {
       {"gram", {"", "mirror", "residual", "residual+mirror"}},
       {"scan", forward},
       {"scan_grad_input", {"", "residual"}},
-      {"scan_grad_weight", {"", "bias"}}};
+      {"scan_grad_weight", {"", "bias", "grad_input"}}};
   const std::vector<std::string> types = {"f16", "bf16", "f32", "tf32", "f16x3"}, layouts = {"btd", "bdt"};
   std::vector<Cell> cells;
   for (const auto& [op, epilogues] : ops)

@@ -42,6 +42,7 @@ const Kernel kKernels[] = {
     {"scan", "scan,dtype=bf16,B=2,H=2,T=136,D=40,wdtype=f32,epilogue=bias+gelu+pre+gate+residual"},
     {"scan", "scan_grad_input,dtype=f32,B=2,H=2,T=136,D=40,layout=bdt,epilogue=residual"},
     {"scan", "scan_grad_weight,dtype=f16,B=2,H=2,T=136,D=40,epilogue=bias"},
+    {"scan", "scan_grad_weight,dtype=bf16,B=2,H=2,T=136,D=40,wdtype=f32,epilogue=grad_input"},
     {"wgmma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,epilogue=bias+gelu+pre+gate+residual"},
     {"wgmma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,layout=bdt"},
     {"wgmma_sm90", "grad_input,dtype=bf16,B=2,H=2,T=136,D=72,wdtype=f32,epilogue=residual"},

@@ -350,8 +350,12 @@ def test_what_is_recorded_is_what_a_gpu_is_asked():
     with trigen.record() as seen:
         step(*vectors, bias)
         jax.jit(lambda x: tj.scan(x, layout="bdt"))(x.astype(jnp.float32))
+        jax.jit(jax.grad(lambda x, v: tj.scan(x, v).sum(), (0, 1)))(x.astype(jnp.float32), vectors[0])
+        jax.jit(jax.grad(lambda x: tj.scan(x, layout="bdt").sum()))(x.astype(jnp.float32))
     assert seen.problems == [
         "scan,dtype=bf16,B=2,H=2,T=8,D=4,K=1,pad=0,wdtype=f32,epilogue=bias+gelu+pre+gate+residual",
         "scan_grad_weight,dtype=bf16,B=2,H=2,T=8,D=4,K=1,pad=0,wdtype=f32,epilogue=bias",
         "scan,dtype=f32,B=2,H=1,T=8,D=8,K=1,pad=0,layout=bdt",
+        "scan_grad_weight,dtype=f32,B=2,H=2,T=8,D=4,K=1,pad=0,epilogue=grad_input",
+        "scan_grad_input,dtype=f32,B=2,H=1,T=8,D=8,K=1,pad=0,layout=bdt",
     ]

@@ -86,7 +86,7 @@ def test_the_fields_are_compared_whole_at_load(library, monkeypatch):
             lambda rows: rows.append(dict(name="decay", bytes=4, offset=144, place="key", values=[])),
             "decay: is not known here",
         ),
-        (lambda rows: rows.pop(), "mirror: is not there"),
+        (lambda rows: rows.pop(), "grad_input: is not there"),
         (lambda rows: rows.insert(1, rows.pop(2)), "the size or the order is another"),
     ):
         other = json.loads(json.dumps(theirs))

@@ -263,6 +263,7 @@ def test_operators_are_what_torch_library_asks_for():
         (torch.ops.trigen.scan, (x.detach(), w.detach(), None, None, None, "btd", "silu", True)),
         (torch.ops.trigen.scan_grad_input, (x.detach(), w.detach())),
         (torch.ops.trigen.scan_grad_weight, (x.detach(), x.detach(), w.detach(), True)),
+        (torch.ops.trigen.scan_backward, (x.detach(), x.detach(), w.detach(), True)),
     ):
         torch.library.opcheck(operator.default, given)
 
@@ -410,6 +411,8 @@ def test_kernels(device, case):
         dx = scans._cuda.grad_input(there[1], there[2], layout)
         dw, db = scans._cuda.grad_weight(there[1], there[0], there[2], True, layout)
         dw_alone, empty = scans._cuda.grad_weight(there[1], there[0], there[2], False, layout)
+        both = scans._cuda.backward(there[1], there[0], there[2], True, layout)
+        again = scans._cuda.backward(there[1], there[0], there[2], True, layout)
     assert none is None and empty.numel() == 0 and torch.equal(dw_alone, dw)
     with trigen.record() as plain_ones:
         scans._plain.run(there[0], there[2], there[3], None, None, layout, "none", False)
@@ -417,14 +420,19 @@ def test_kernels(device, case):
         want_dx = scans._plain.grad_input(there[1], there[2], layout)
         want_dw, want_db = scans._plain.grad_weight(there[1], there[0], there[2], True, layout)
         scans._plain.grad_weight(there[1], there[0], there[2], False, layout)
+        for _ in range(2):
+            scans._plain.backward(there[1], there[0], there[2], True, layout)
     close(y, want_y)
     close(pre, want_pre)
     close(dx, want_dx)
     close(dw, want_dw, 4)
     close(db, want_db, 4)
+    for got, want, scale in zip(both, (want_dx, want_dw, want_db), (1, 4, 4)):
+        close(got, want, scale)
+    assert all(torch.equal(one, two) for one, two in zip(both, again))
     assert dw[2, :, 0].count_nonzero() == 0
     # What a CPU records is what the device was asked, and what its plans say.
-    assert seen.counts == plain_ones.counts and len(seen.problems) == 5
+    assert seen.counts == plain_ones.counts and len(seen.problems) == 6
     assert sorted(info.problem for info in tt.plans()) == sorted(seen.problems)
 
 
@@ -443,7 +451,9 @@ def test_a_second_call_is_a_lookup_and_what_cannot_be_read_is_copied(device):
         torch.testing.assert_close(
             dw.clone(), scans._plain.grad_weight(dy, x, w, False, "btd")[0], rtol=1e-4, atol=1e-4
         )
-        assert len(tt.plans()) == 2
+        both = scans._cuda.backward(there[1], there[0], there[2], False, "btd")
+        same(both, scans._plain.backward(dy, x, w, False, "btd"), rtol=1e-4, atol=1e-4)
+        assert len(tt.plans()) == 3
 
 
 @pytest.fixture()
@@ -507,11 +517,8 @@ def test_a_step_that_ran_before_looks_nothing_up_and_has_the_numbers_of_plain_to
 
     given, dy_there = on(kernels, *tensors), kernels.put(dy)
     first = [one.clone() for one in step(given, dy_there)]
-    assert sorted(info.problem.split(",")[0] for info in tt.plans())[-3:] == [
-        "scan",
-        "scan_grad_input",
-        "scan_grad_weight",
-    ]
+    assert sorted(info.problem.split(",")[0] for info in tt.plans())[-2:] == ["scan", "scan_grad_weight"]
+    assert "grad_input" in tt.plans()[-1].problem  # dx is made beside the vectors' gradients
     if case != "silu and gate":
         refuse_what_is_unknown(monkeypatch)
         again = step(given, dy_there)
@@ -629,7 +636,7 @@ def test_saved_tensors_are_read_once_and_checkpoints_have_the_same_gradients(ker
     not guards.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
 )
 def test_a_step_is_few_operations(monkeypatch, repository):
-    """PyTorch's kernels in a step that ran before, beside trigen's three, and all that its dispatcher sees. No more than these: each one costs as
+    """PyTorch's kernels in a step that ran before, beside trigen's two, and all that its dispatcher sees. No more than these: each one costs as
     much host time as a launch of trigen's."""
     monkeypatch.syspath_prepend(repository / "bench")
     import host_cost
@@ -653,9 +660,9 @@ def test_a_step_is_few_operations(monkeypatch, repository):
     # What they are: stack; stack, clip, a sum over tokens, clip's derivative, the target's and the diagonal's gradient added up; that twice, with
     # unbind's derivative and two gradients of x added up.
     for call, launches, most in (
-        (step_of(lambda x: tt.scan(x, *leaves[1:]), *leaves[1:]), 3, (19, 1)),
-        (step_of(mixer, *mixer.parameters()), 3, (45, 5)),
-        (step_of(both, *both.parameters()), 6, (111, 14)),
+        (step_of(lambda x: tt.scan(x, *leaves[1:]), *leaves[1:]), 2, (19, 1)),
+        (step_of(mixer, *mixer.parameters()), 2, (40, 5)),
+        (step_of(both, *both.parameters()), 4, (105, 14)),
     ):
         call()
         runs.clear()

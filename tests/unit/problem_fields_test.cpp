@@ -108,9 +108,9 @@ TEST(ProblemFields, OpsThatDoNotTakeOneRefuseItByName) {
       refused.insert(field.key.str());
     }
   }
-  EXPECT_THAT(refused,
-              testing::UnorderedElementsAre("K", "pad", "diag", "width", "rows", "bias", "activation", "pre",
-                                            "gate", "residual", "accumulate", "zero_outside", "mirror"));
+  EXPECT_THAT(refused, testing::UnorderedElementsAre("K", "pad", "diag", "width", "rows", "bias",
+                                                     "activation", "pre", "gate", "residual", "accumulate",
+                                                     "zero_outside", "mirror", "grad_input"));
 }
 
 TEST(ProblemFields, EveryEnumerationIsCheckedByName) {

@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "elements"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=bias+relu",
                 "epilogue part 'relu' is unknown; allowed are bias, gelu, silu, pre, gate, residual, "
-                "accumulate, zero_outside or mirror, joined by '+' (column 31)"},
+                "accumulate, zero_outside, mirror or grad_input, joined by '+' (column 31)"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=bias+bias",
                 "epilogue has 'bias' twice; name it once (column 31)"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=gelu+silu",
@@ -290,9 +290,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"gram,dtype=f16,B=1,T=8,D=8,epilogue=accumulate+zero_outside+mirror",
                 "epilogue accumulate+zero_outside with gram; allowed are residual and mirror; compute the "
                 "rest outside"},
-        BadText{"gram,dtype=f16,B=1,T=8,D=8,epilogue=miror",
-                "epilogue part 'miror' is unknown; allowed are bias, gelu, silu, pre, gate, residual, "
-                "accumulate, zero_outside or mirror, joined by '+'; did you mean 'mirror'? (column 28)"},
+        BadText{
+            "gram,dtype=f16,B=1,T=8,D=8,epilogue=miror",
+            "epilogue part 'miror' is unknown; allowed are bias, gelu, silu, pre, gate, residual, "
+            "accumulate, zero_outside, mirror or grad_input, joined by '+'; did you mean 'mirror'? (column "
+            "28)"},
+        BadText{"scan_grad_input,dtype=f16,B=1,T=8,D=8,epilogue=grad_input",
+                "epilogue grad_input with scan_grad_input; allowed are residual; compute the rest outside"},
+        BadText{
+            "scan_grad_weight,dtype=f16,B=1,T=8,D=8,epilogue=pre+grad_input",
+            "epilogue pre with scan_grad_weight; allowed are bias and grad_input; compute the rest outside"},
         BadText{"gram,dtype=f16,B=1,T=8,D=8,epilogue=mirror+mirror",
                 "epilogue has 'mirror' twice; name it once (column 28)"}));
 
@@ -381,6 +388,9 @@ TEST(ProblemWork, CountsBytesOnce) {
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gate")).min_bytes, 5 * 1536);
   EXPECT_EQ(count_work(parsed("scan,dtype=f16,B=2,H=3,T=8,D=16,epilogue=bias")).min_bytes, 2 * 1536 + 5 * 48);
   EXPECT_EQ(count_work(parsed("scan_grad_weight,dtype=f16,B=2,H=3,T=8,D=16")).min_bytes, 2 * 1536 + 8 * 48);
+  const Totals both = count_work(parsed("scan_grad_weight,dtype=f16,B=2,H=3,T=8,D=16,epilogue=grad_input"));
+  EXPECT_EQ(both.min_bytes, 3 * 1536 + 8 * 48);
+  EXPECT_EQ(both.min_written, 1536 + 4 * 48);
   // A, which B may be; the triangle of D, then that of C; then the whole of D.
   EXPECT_EQ(count_work(parsed("gram,dtype=f16,B=2,H=3,T=8,D=16")).min_bytes, 1536 + 36 * 3 * 2);
   EXPECT_EQ(count_work(parsed("gram,dtype=f16,B=2,H=3,T=8,D=16,wdtype=f32,epilogue=residual")).min_bytes,

@@ -52,6 +52,7 @@ void for_each_work(const Body& body) {
            "scan,dtype=bf16,B=8,H=2,T=512,D=256,wdtype=f32,epilogue=bias",
            "scan_grad_input,dtype=f32,B=2,T=333,D=100,layout=bdt",
            "scan_grad_weight,dtype=bf16,B=2,T=2048,D=256,wdtype=f32,epilogue=bias",
+           "scan_grad_weight,dtype=bf16,B=2,T=2048,D=256,wdtype=f32,epilogue=bias+grad_input",
            "decode,dtype=f16,B=4,T=333,D=100,K=3,rows=3,layout=bdt",
            "forward,dtype=bf16,B=1,T=64,D=64",
            "grad_weight,dtype=bf16,B=1,T=64,D=64",

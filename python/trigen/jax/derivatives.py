@@ -7,6 +7,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from . import plain, primitive
 from .primitive import Spec, product
@@ -22,18 +23,29 @@ def _given(*arrays):
     return [array for array in arrays if array is not None]
 
 
-def _mix_forward(spec, x, weight, bias, gate, residual):
+def _mix_forward(spec, *primals):
+    x, weight, bias, gate, residual = _values(primals)
     if spec.activation == "none" and not spec.gate:
-        return mix(spec, x, weight, bias, gate, residual), (x, weight, None, None)
+        return mix(spec, x, weight, bias, gate, residual), (x, weight, None, None, _wanted(primals))
     y, pre = _mix_pre(spec._replace(pre=True), x, weight, bias, gate, residual)
-    return y, (x, weight, gate, pre)
+    return y, (x, weight, gate, pre, _wanted(primals))
+
+
+def _values(primals):
+    return [one if one is None else one.value for one in primals]
+
+
+def _wanted(primals):
+    """Whose gradient is wanted, of x and of what a gradient of weights makes, as the structure of residuals: () or None each."""
+    x, weight, bias, *_ = (one is not None and one.perturbed for one in primals)
+    return () if x else None, () if weight or bias else None
 
 
 def _mix_backward(spec, kept, dy):
     return _gradients(spec, *kept, dy, None)
 
 
-mix.defvjp(_mix_forward, _mix_backward)
+mix.defvjp(_mix_forward, _mix_backward, symbolic_zeros=True)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -42,19 +54,22 @@ def _mix_pre(spec: Spec, x, weight, bias, gate, residual):
     return tuple(product(spec, *_given(x, weight, bias, gate, residual)))
 
 
-def _mix_pre_forward(spec, x, weight, bias, gate, residual):
+def _mix_pre_forward(spec, *primals):
+    x, weight, bias, gate, residual = _values(primals)
     y, pre = _mix_pre(spec, x, weight, bias, gate, residual)
-    return (y, pre), (x, weight, gate, pre)
+    return (y, pre), (x, weight, gate, pre, _wanted(primals))
 
 
 def _mix_pre_backward(spec, kept, gradients):
-    return _gradients(spec, *kept, *gradients)
+    x = kept[0]
+    dy, dpre = (jnp.zeros_like(x) if isinstance(one, SymbolicZero) else one for one in gradients)
+    return _gradients(spec, *kept, dy, dpre)
 
 
-_mix_pre.defvjp(_mix_pre_forward, _mix_pre_backward)
+_mix_pre.defvjp(_mix_pre_forward, _mix_pre_backward, symbolic_zeros=True)
 
 
-def _gradients(spec, x, weight, gate, pre, dy, dpre):
+def _gradients(spec, x, weight, gate, pre, wanted, dy, dpre):
     """Of x, weight, bias, gate and residual."""
     dq, dgate = dy, None
     if pre is not None:
@@ -68,9 +83,14 @@ def _gradients(spec, x, weight, gate, pre, dy, dpre):
         dq = (slope if dpre is None else slope + dpre.astype(wide)).astype(x.dtype)
     bare = spec._replace(activation="none", gate=False, residual=False, pre=False)
     if spec.is_scan:
-        (dx,) = _of_scan(bare._replace(op="scan_grad_input", bias=False), dq, weight)
-        dw, *db = _of_scan(bare._replace(op="scan_grad_weight"), dq, x, weight)
-        return dx, dw, *(db or [None]), dgate, dy if spec.residual else None
+        dx = dw = db = None
+        if wanted[1] is None:
+            (dx,) = _of_scan(bare._replace(op="scan_grad_input", bias=False), dq, weight)
+        else:
+            dw, *rest = _of_scan(bare._replace(op="scan_grad_weight", dx=wanted[0] is not None), dq, x, weight)
+            db = rest[0] if spec.bias else None
+            dx = rest[-1] if wanted[0] is not None else None
+        return dx, dw, db, dgate, dy if spec.residual else None
     dx = _grad_input(bare._replace(op="grad_input", bias=False), dq, weight)
     dw, db = _grad_weight(bare._replace(op="grad_weight"), dq, x)
     return dx, dw, db, dgate, dy if spec.residual else None

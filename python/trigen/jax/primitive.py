@@ -22,7 +22,7 @@ NAME = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 class Spec(NamedTuple):
     """Parameters of an op that are no arrays. Buffers, in order: forward x, weight, bias?, gate?, residual? -> y, pre?;
     grad_input grad, weight -> dx; grad_weight grad, x -> dW, grad_bias?. Shapes: plain.py. scan and its two gradients are as these, with
-    vectors for a weight, of which scan_grad_weight has a third operand: recurrence.py."""
+    vectors for a weight, of which scan_grad_weight has a third operand, and dx? for a last result: recurrence.py."""
 
     op: str
     heads: int
@@ -42,6 +42,7 @@ class Spec(NamedTuple):
     pre: bool = False
     form: str = "dense"
     width: int = 0  # of a band
+    dx: bool = False  # scan_grad_weight
 
     @property
     def is_scan(self) -> bool:
@@ -67,7 +68,7 @@ class Spec(NamedTuple):
     @property
     def results(self) -> Tuple[str, ...]:
         if self.makes_weight:
-            return ("weight",) + ("bias",) * self.bias
+            return ("weight",) + ("bias",) * self.bias + ("activation",) * self.dx
         return ("activation",) * (1 + self.pre)
 
 
@@ -85,6 +86,7 @@ def problem_of(spec: Spec, x, has_tf32: bool = True) -> str:
         "gate" if spec.gate else "",
         "residual" if spec.residual else "",
         "zero_outside" if spec.op == "grad_weight" and spec.form != "toeplitz" else "",
+        "grad_input" if spec.dx else "",
     )
     return problem_text.text(
         spec.op,
@@ -117,7 +119,11 @@ def plain_results(*operands, spec: Spec):
     if spec.makes_weight:
         if not spec.is_scan:
             common.update(heads=spec.heads, taps=spec.taps, width=spec.width, weight_dtype=spec.weight_dtype)
-        return list(of.grad_weight(*operands, **common))[: 1 + spec.bias]
+        results = list(of.grad_weight(*operands, **common))[: 1 + spec.bias]
+        if spec.dx:
+            grad, _, w = operands
+            results.append(of.grad_input(grad, w, **common))
+        return results
     if spec.op.endswith("grad_input"):
         return [of.grad_input(*operands, **common)]
     given = iter(operands[2:])

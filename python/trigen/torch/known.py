@@ -23,7 +23,7 @@ _calls = guards.Known()
 
 
 class Backward:
-    """The pairs of launches that the backward passes of one combination met. bias: what grad_bias looks like, or None."""
+    """The launches that the backward passes of one combination met. bias: what grad_bias looks like, or None."""
 
     __slots__ = ("bias", "backward", "generation")
 
@@ -31,13 +31,13 @@ class Backward:
         self.bias = None if bias is None else launch.empty_like(bias.detach())
         self.backward, self.generation = (), launch.generation
 
-    def pair_of(self, grad, x, weight, needs_bias: bool):
-        """The launch.Pair of this backward pass, or something else where it is no usual one."""
+    def run_of(self, grad, x, weight, needs_bias: bool):
+        """What makes dx, dW and dbias of this backward pass, as launch.Pair.run does, or None where it is no usual one."""
         raise NotImplementedError
 
     def gradients(self, grad, x, weight, needs_bias: bool):
         """(dx, dW, dbias or None), or None where this backward pass is a new one."""
-        for check, with_bias, pair in self.backward:
+        for check, with_bias, run in self.backward:
             if with_bias is needs_bias and check(grad, x, weight):
                 grad_pointer, x_pointer = grad.data_ptr(), x.data_ptr()
                 if (
@@ -46,11 +46,11 @@ class Backward:
                     or self.generation != launch.generation
                 ):
                     return None
-                return pair(grad, x_pointer, grad_pointer, weight, self.bias if needs_bias else None)
+                return run(grad, x_pointer, grad_pointer, weight, self.bias if needs_bias else None)
         return None
 
     def learn_gradients(self, grad, x, weight, needs_bias: bool) -> None:
-        """Remembers the pair of a backward pass that has just run, when it is a usual one."""
+        """Remembers a backward pass that has just run, when it is a usual one."""
         if (
             self.generation != launch.generation
             or recording.active is not None
@@ -58,9 +58,9 @@ class Backward:
             or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15
         ):
             return
-        pair = self.pair_of(grad, x, weight, needs_bias)
-        if type(pair) is launch.Pair:
-            self.backward = (*self.backward, (guards.guard(grad, x, weight), needs_bias, pair.run))
+        run = self.run_of(grad, x, weight, needs_bias)
+        if run is not None:
+            self.backward = (*self.backward, (guards.guard(grad, x, weight), needs_bias, run))
 
 
 class Call(Backward):
@@ -75,8 +75,9 @@ class Call(Backward):
         self.options, self.launch = options, found.run
         super().__init__(tensors[2] if len(tensors) == 3 else None)
 
-    def pair_of(self, grad, x, weight, needs_bias):
-        return cuda.pair_of(grad, x, weight, needs_bias, self.options)
+    def run_of(self, grad, x, weight, needs_bias):
+        pair = cuda.pair_of(grad, x, weight, needs_bias, self.options)
+        return pair.run if type(pair) is launch.Pair else None
 
     def forward(self, x, bias, x_pointer: int, weight_pointer: int):
         y = launch.empty_like(x)

@@ -81,7 +81,8 @@ class Launch:
         out = pack_strides(*problem.out)
         own = {name: pack_strides(*strides) for name, strides in problem.strides.items()}
         self.x, self.y = own.get("x", out), own.get("y", out)
-        self.pre = own.get("pre", out if "pre" in call.epilogue else _NONE)
+        written = "pre" in call.epilogue or "grad_input" in call.epilogue  # the latter: scan's dx
+        self.pre = own.get("pre", out if written else _NONE)
         derives = call.op == "grad_epilogue"  # residual: grad_gate
         self.gate, self.residual = (
             own.get("gate", _NONE),
@@ -135,13 +136,12 @@ class Launch:
 
 
 class Pair:
-    """grad_input and grad_weight of one backward pass, one after the other on one stream, so with one workspace. reads_weight: the second one
-    reads W beside its gradient, as scan's does."""
+    """grad_input and grad_weight of one backward pass, one after the other on one stream, so with one workspace."""
 
-    __slots__ = ("first", "second", "reads_weight", "scratch")
+    __slots__ = ("first", "second", "scratch")
 
-    def __init__(self, first: Launch, second: Launch, reads_weight: bool = False):
-        self.first, self.second, self.reads_weight = first, second, reads_weight
+    def __init__(self, first: Launch, second: Launch):
+        self.first, self.second = first, second
         larger = first if first.workspace >= second.workspace else second
         self.scratch = larger.scratch
 
@@ -151,17 +151,12 @@ class Pair:
         if self.scratch is not None:
             scratch = empty_like(self.scratch)
             workspace = scratch.data_ptr()
-        weight_pointer, middle = weight.data_ptr(), b""
-        self.first.run(dx.data_ptr(), grad_pointer, weight_pointer, 0, b"", workspace)
-        if self.reads_weight:
-            middle = self.second.with_extras(None, None, dw)
-        else:
-            weight_pointer = dw.data_ptr()
+        self.first.run(dx.data_ptr(), grad_pointer, weight.data_ptr(), 0, b"", workspace)
         db, db_pointer = None, 0
         if bias is not None:
             db = empty_like(bias)
             db_pointer = db.data_ptr()
-        self.second.run(x_pointer, grad_pointer, weight_pointer, db_pointer, middle, workspace)
+        self.second.run(x_pointer, grad_pointer, dw.data_ptr(), db_pointer, b"", workspace)
         return dx, dw, db
 
 

@@ -268,9 +268,10 @@ def scan_grad_input(sizes, grad, w, layout) -> Call:
     return _scan("scan_grad_input", ((0, "y", grad),), sizes, w, layout, ())
 
 
-def scan_grad_weight(sizes, grad, x, w, bias, layout) -> Call:
+def scan_grad_weight(sizes, grad, x, w, bias, layout, dx=False) -> Call:
+    """dx: the gradient of x beside the vectors'."""
     reads = (1, "x", x), (0, "y", grad)
-    return _scan("scan_grad_weight", reads, sizes, w, layout, ("bias" if bias else "",))
+    return _scan("scan_grad_weight", reads, sizes, w, layout, ("bias" if bias else "", "grad_input" if dx else ""))
 
 
 def decode(sizes, inputs, weight, bias, gate, residual, pad, diag, activation, rows: int) -> Call:

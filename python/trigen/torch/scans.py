@@ -1,8 +1,10 @@
-"""Token mixers whose W is a few vectors: scan, and its operators trigen::scan, trigen::scan_grad_input and trigen::scan_grad_weight.
+"""Token mixers whose W is a few vectors: scan, and its operators trigen::scan, trigen::scan_backward, trigen::scan_grad_input and
+trigen::scan_grad_weight.
 
     scan(x, w, bias?, gate?, residual?, layout, activation, pre) -> (y, pre)     pre is empty unless asked for
     scan_grad_input(grad, w, layout)                             -> dx           dx = W^T grad
     scan_grad_weight(grad, x, w, bias, layout)                   -> (dw, dbias)  dbias is empty unless asked for
+    scan_backward(grad, x, w, bias, layout)                      -> (dx, dw, dbias)   both in one walk
 
 The operators take the vectors as one tensor w [4, H, n] (source, target, decay, diagonal; float32, or x's dtype), bias [H, n] (of one
 head [n] as well) of w's dtype.
@@ -183,17 +185,24 @@ def _plain_grad_input(grad, w, layout):
     return recurrence.grad_input(grad, w, sizes, layout)
 
 
-def _plain_grad_weight(grad, x, w, bias, layout):
+def _plain_backward(grad, x, w, bias, layout, wants_dx=True):
+    """(dx or None, dw, dbias)."""
     sizes = _check_pair(grad, x, w, layout)
     if recording.active is not None:
-        problems.record(problems.scan_grad_weight(sizes, grad, x, w, bias, layout))
-    return recurrence.grad_weight(grad, x, w, bias, sizes, layout)
+        problems.record(problems.scan_grad_weight(sizes, grad, x, w, bias, layout, wants_dx))
+    dx = recurrence.grad_input(grad, w, sizes, layout) if wants_dx else None
+    return dx, *recurrence.grad_weight(grad, x, w, bias, sizes, layout)
+
+
+def _plain_grad_weight(grad, x, w, bias, layout):
+    return _plain_backward(grad, x, w, bias, layout, False)[1:]
 
 
 _plain = SimpleNamespace(
     run=_plain_run,
     grad_input=_plain_grad_input,
     grad_weight=_plain_grad_weight,
+    backward=_plain_backward,
     grad_epilogue=plain.grad_epilogue,
 )
 
@@ -272,30 +281,40 @@ def _cuda_grad_input(grad, w, layout):
     return dx
 
 
-def _grad_weight_launch(grad, x, w, bias, layout) -> launch.Launch:
+def _grad_weight_launch(grad, x, w, bias, layout, dx) -> launch.Launch:
     def make():
-        found = launch.make(problems.scan_grad_weight(_check_pair(grad, x, w, layout), grad, x, w, bias, layout))
+        found = launch.make(problems.scan_grad_weight(_check_pair(grad, x, w, layout), grad, x, w, bias, layout, dx))
         found.outputs = (launch.like(w.shape[1:] if bias else 0, w.dtype, w.device),)
         return found
 
-    return _launch("scan_grad_weight", (grad, x), (w,), (layout, bias), make)
+    return _launch("scan_grad_weight", (grad, x), (w,), (layout, bias, dx), make)
+
+
+def _cuda_backward(grad, x, w, bias, layout, wants_dx=True):
+    """(dx or None, dw, dbias)."""
+    w = _contiguous(w)
+    found = _grad_weight_launch(grad, x, w, bias, layout, wants_dx)
+    if found.copies:
+        return _cuda_backward(*cuda._copied((grad, x), found.copies), w, bias, layout, wants_dx)
+    if not found.handle:
+        return _plain_backward(grad, x, w, bias, layout, wants_dx)
+    dx, dw = _like(x, found) if wants_dx else None, launch.empty_like(w)
+    db = launch.empty_like(found.outputs[0])
+    extras = found.with_extras(dx, None, dw)
+    found.run(x.data_ptr(), grad.data_ptr(), w.data_ptr(), db.data_ptr() if bias else 0, extras)
+    return dx, dw, db
 
 
 def _cuda_grad_weight(grad, x, w, bias, layout):
-    w = _contiguous(w)
-    found = _grad_weight_launch(grad, x, w, bias, layout)
-    if found.copies:
-        return _cuda_grad_weight(*cuda._copied((grad, x), found.copies), w, bias, layout)
-    if not found.handle:
-        return _plain_grad_weight(grad, x, w, bias, layout)
-    dw, db = launch.empty_like(w), launch.empty_like(found.outputs[0])
-    extras = found.with_extras(None, None, dw)
-    found.run(x.data_ptr(), grad.data_ptr(), w.data_ptr(), db.data_ptr() if bias else 0, extras)
-    return dw, db
+    return _cuda_backward(grad, x, w, bias, layout, False)[1:]
 
 
 _cuda = SimpleNamespace(
-    run=_cuda_run, grad_input=_cuda_grad_input, grad_weight=_cuda_grad_weight, grad_epilogue=cuda.grad_epilogue
+    run=_cuda_run,
+    grad_input=_cuda_grad_input,
+    grad_weight=_cuda_grad_weight,
+    backward=_cuda_backward,
+    grad_epilogue=cuda.grad_epilogue,
 )
 
 
@@ -367,11 +386,19 @@ class Call(known.Backward):
                 self.launch, self.bias = found, bias if bias is None else launch.empty_like(bias.detach())
         return results
 
-    def pair_of(self, grad, x, w, needs_bias: bool):
-        first = _grad_input_launch(grad, w, self.layout)
-        second = _grad_weight_launch(grad, x, w, needs_bias, self.layout)
-        usual = first.handle and second.handle and first.like_x
-        return launch.Pair(first, second, reads_weight=True) if usual else None
+    def run_of(self, grad, x, w, needs_bias: bool):
+        found = _grad_weight_launch(grad, x, w, needs_bias, self.layout, True)
+        if not found.handle or not grad.is_contiguous():
+            return None
+
+        def run(grad, x_pointer: int, grad_pointer: int, w, bias):
+            dx, dw = launch.empty_like(grad), launch.empty_like(w)
+            db = None if bias is None else launch.empty_like(bias)
+            extras = found.with_extras(dx, None, dw)
+            found.run(x_pointer, grad_pointer, w.data_ptr(), 0 if db is None else db.data_ptr(), extras)
+            return dx, dw, db
+
+        return run
 
 
 _calls = guards.Known()
@@ -427,6 +454,10 @@ class Scan(torch.autograd.Function):
                 got = call.gradients(dz, x, w, needs_bias) if pair else None
         if got is not None:
             dx, dw, db = got
+        elif needs_x and needs_w:
+            dx, dw, db = kernels.backward(dz, x, w, needs_bias, layout)
+            if pair and kernels is _cuda:
+                call.learn_gradients(dz, x, w, needs_bias)
         else:
             dx = kernels.grad_input(dz, w, layout) if needs_x else None
             dw = db = None
@@ -434,8 +465,6 @@ class Scan(torch.autograd.Function):
                 dw, db = kernels.grad_weight(dz, x, w, needs_bias, layout)
             elif needs_bias:
                 db = ops.bias_gradient(dz, tuple(w.shape[1:]), w.dtype, layout)
-            if pair and kernels is _cuda:
-                call.learn_gradients(dz, x, w, needs_bias)
         return (
             dx,
             *call.vectors.gradients(dw, db, w, given, needs),
@@ -462,12 +491,14 @@ _SCHEMAS = (
     'str activation="none", bool pre=False) -> (Tensor, Tensor)',
     f"scan_grad_input(Tensor grad, Tensor w, {_FORMS}) -> Tensor",
     f"scan_grad_weight(Tensor grad, Tensor x, Tensor w, bool bias=False, {_FORMS}) -> (Tensor, Tensor)",
+    f"scan_backward(Tensor grad, Tensor x, Tensor w, bool bias=False, {_FORMS}) -> (Tensor, Tensor, Tensor)",
 )
 for _schema in _SCHEMAS:
     ops.LIBRARY.define(_schema, tags=ops.TAGS)
 _scan = torch.ops.trigen.scan.default
 _grad_input = torch.ops.trigen.scan_grad_input.default
 _grad_weight = torch.ops.trigen.scan_grad_weight.default
+_backward = torch.ops.trigen.scan_backward.default
 
 
 def _below_autograd(*given):
@@ -476,8 +507,14 @@ def _below_autograd(*given):
 
 
 _operators = SimpleNamespace(
-    run=_below_autograd, grad_input=_grad_input, grad_weight=_grad_weight, grad_epilogue=plain.epilogue_gradients
+    run=_below_autograd,
+    grad_input=_grad_input,
+    grad_weight=_grad_weight,
+    backward=_backward,
+    grad_epilogue=plain.epilogue_gradients,
 )
+
+
 # Plain torch that autograd and functorch see through:
 _differentiable = SimpleNamespace(
     run=lambda x, w, bias, gate, residual, layout, activation, pre: recurrence.run(
@@ -488,6 +525,10 @@ _differentiable = SimpleNamespace(
     ),
     grad_weight=lambda grad, x, w, bias, layout: recurrence.grad_weight(
         grad, x, w, bias, _check_pair(grad, x, w, layout), layout
+    ),
+    backward=lambda grad, x, w, bias, layout: (
+        _differentiable.grad_input(grad, w, layout),
+        *_differentiable.grad_weight(grad, x, w, bias, layout),
     ),
     grad_epilogue=plain.epilogue_gradients,
 )
@@ -508,6 +549,10 @@ def _fake_grad_weight(grad, x, w, bias=False, layout="btd"):
     return w.new_empty(w.shape), w.new_empty(list(w.shape[1:]) if bias else [0])
 
 
+def _fake_backward(grad, x, w, bias=False, layout="btd"):
+    return grad.new_empty(grad.shape), *_fake_grad_weight(grad, x, w, bias, layout)
+
+
 def _with_pre(y, pre):
     return y, y.new_empty(0) if pre is None else pre
 
@@ -524,7 +569,10 @@ def _operator(kernels):
     def grad_weight(grad, x, w, bias=False, layout="btd"):
         return kernels.grad_weight(grad, x, w, bias, layout)
 
-    return run, grad_input, grad_weight
+    def backward(grad, x, w, bias=False, layout="btd"):
+        return kernels.backward(grad, x, w, bias, layout)
+
+    return run, grad_input, grad_weight, backward
 
 
 def _autograd(x, w, bias=None, gate=None, residual=None, layout="btd", activation="none", pre=False):
@@ -541,10 +589,10 @@ def _autograd(x, w, bias=None, gate=None, residual=None, layout="btd", activatio
 
 
 for _name, _on_gpu, _elsewhere, _fake in zip(
-    ("scan", "scan_grad_input", "scan_grad_weight"),
+    ("scan", "scan_grad_input", "scan_grad_weight", "scan_backward"),
     _operator(_cuda),
     _operator(_plain),
-    (_fake_run, _fake_grad_input, _fake_grad_weight),
+    (_fake_run, _fake_grad_input, _fake_grad_weight, _fake_backward),
 ):
     ops.LIBRARY.impl(_name, _elsewhere, "CompositeExplicitAutograd")
     ops.LIBRARY.impl(_name, _on_gpu, "CUDA")
@@ -555,6 +603,7 @@ if hasattr(torch.library, "register_vmap"):  # PyTorch 2.5
         (_scan, (0, 3, 4), (1, 2)),
         (_grad_input, (0,), (1,)),
         (_grad_weight, (), None),
+        (_backward, (), None),
     ):
         _rule = ops._vmap(_op, _activations, _weights)
         torch.library.register_vmap(_op._schema.name, _rule, lib=ops.LIBRARY)

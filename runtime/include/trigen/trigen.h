@@ -166,6 +166,7 @@ typedef struct trigen_problem {
   int accumulate;   /* grad_weight: dW += and grad_bias += */
   int zero_outside; /* grad_weight: write zeros outside the triangle (else it is never touched) */
   int mirror;       /* gram: write both triangles, with the same bits (else the other is never touched) */
+  int grad_input;   /* scan_grad_weight: write dx, too, which scan_grad_input makes otherwise */
 } trigen_problem;
 
 /* Defaults for everything else, those of the text form: H=1, K=1, pad=TRIGEN_PAD_SAME, one row, btd, lower,
@@ -182,7 +183,7 @@ TRIGEN_API trigen_status trigen_problem_format(const trigen_problem* problem, ch
                                                size_t* needed) TRIGEN_NOEXCEPT;
 
 /* trigen_problem and the text form, described for other languages, which compare their own view with it: JSON
- * {"struct_size":160,"fields":[{"name":"op","bytes":4,"offset":8,"place":"first","values":["forward",...]},...]},
+ * {"struct_size":168,"fields":[{"name":"op","bytes":4,"offset":8,"place":"first","values":["forward",...]},...]},
  * the fields in the order of the text form; place is "first", "key" or "part" (of epilogue=). Never NULL;
  * valid while the library is loaded. */
 TRIGEN_API const char* trigen_problem_fields(void) TRIGEN_NOEXCEPT;
@@ -306,8 +307,8 @@ typedef struct trigen_tensor {
  *                Computed as a recurrence in f32, the vectors not rounded to dtype. decay[0] does not count
  *   scan_grad_input:  y (= dy), w (as scan's) read; x (= dx) written; residual read where the problem has it
  *   scan_grad_weight: x, y (= dy), w (as scan's) read; residual (= the vectors' gradients: row and head as w_row and
- *                w_head, batch unused, wdtype and walign) written, that of decay[0] as 0; bias (= grad_bias) written
- *                where the problem has it
+ *                w_head, batch unused, wdtype and walign) written, that of decay[0] as 0; bias (= grad_bias) and pre
+ *                (= dx, as scan_grad_input's) written where the problem has them
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
  * be the same view as y (forward, scan), residual the same view as x (grad_input, scan_grad_input) or w (gram), gate that of x

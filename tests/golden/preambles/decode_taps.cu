@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kDefault, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower,
         .T = 512, .D = 1024, .H = 2, .K = 4, .pad = 1, .diag = 0, .w = trigen::WeightForm::kDense,
         .width = 0, .bias = true, .act = trigen::Activation::kGELU, .pre = false, .gate = false,
-        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false},
+        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 2, .tile_n = 256, .tile_k = 8, .warps_m = 4, .warps_n = 1, .stages = 4,
         .split_k = 2, .raster = 0, .vec_a = 1, .vec_b = 8, .vec_c = 8, .cluster = 0, .box = 0, .blocks = 0},
 };

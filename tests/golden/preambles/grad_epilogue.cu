@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kDefault, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower,
         .T = 512, .D = 1024, .H = 1, .K = 1, .pad = 0, .diag = 0, .w = trigen::WeightForm::kDense,
         .width = 0, .bias = false, .act = trigen::Activation::kGELU, .pre = false, .gate = true,
-        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false},
+        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 1, .tile_n = 256, .tile_k = 1, .warps_m = 1, .warps_n = 8, .stages = 2,
         .split_k = 1, .raster = 0, .vec_a = 1, .vec_b = 8, .vec_c = 8, .cluster = 0, .box = 0, .blocks = 0},
 };

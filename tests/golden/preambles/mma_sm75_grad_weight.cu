@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kDefault, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower,
         .T = 512, .D = 1024, .H = 1, .K = 1, .pad = 0, .diag = 0, .w = trigen::WeightForm::kDense,
         .width = 0, .bias = true, .act = trigen::Activation::kNone, .pre = false, .gate = false,
-        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false},
+        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 128, .tile_n = 64, .tile_k = 32, .warps_m = 2, .warps_n = 2, .stages = 2,
         .split_k = 4, .raster = 8, .vec_a = 8, .vec_b = 8, .vec_c = 8, .cluster = 0, .box = 0, .blocks = 1},
 };

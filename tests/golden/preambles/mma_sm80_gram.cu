@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kDefault, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower,
         .T = 1024, .D = 4096, .H = 4, .K = 1, .pad = 0, .diag = 0, .w = trigen::WeightForm::kDense,
         .width = 0, .bias = false, .act = trigen::Activation::kNone, .pre = false, .gate = false,
-        .residual = true, .accumulate = false, .zero_outside = false, .mirror = true},
+        .residual = true, .accumulate = false, .zero_outside = false, .mirror = true, .grad_input = false},
     .config = {.tile_m = 128, .tile_n = 128, .tile_k = 32, .warps_m = 2, .warps_n = 2, .stages = 4,
         .split_k = 1, .raster = 8, .vec_a = 8, .vec_b = 8, .vec_c = 8, .cluster = 0, .box = 0, .blocks = 1},
 };

@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kSimt, .layout = trigen::Layout::kBDT, .fill = trigen::Fill::kUpper, .T = 0,
         .D = 0, .H = 0, .K = 0, .pad = 0, .diag = 0, .w = trigen::WeightForm::kDense, .width = 0,
         .bias = true, .act = trigen::Activation::kGELU, .pre = true, .gate = false, .residual = true,
-        .accumulate = false, .zero_outside = false, .mirror = false},
+        .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 64, .tile_n = 64, .tile_k = 8, .warps_m = 2, .warps_n = 2, .stages = 2,
         .split_k = 1, .raster = 8, .vec_a = 1, .vec_b = 1, .vec_c = 1, .cluster = 0, .box = 0, .blocks = 1},
 };

@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kDefault, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower,
         .T = 256, .D = 512, .H = 4, .K = 8, .pad = 7, .diag = 0, .w = trigen::WeightForm::kDense, .width = 0,
         .bias = true, .act = trigen::Activation::kNone, .pre = false, .gate = false, .residual = false,
-        .accumulate = false, .zero_outside = false, .mirror = false},
+        .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 128, .tile_n = 64, .tile_k = 8, .warps_m = 2, .warps_n = 2, .stages = 2,
         .split_k = 4, .raster = 8, .vec_a = 8, .vec_b = 1, .vec_c = 4, .cluster = 0, .box = 0, .blocks = 2},
 };

@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kDefault, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower,
         .T = 1024, .D = 1024, .H = 1, .K = 1, .pad = 0, .diag = 0, .w = trigen::WeightForm::kDense,
         .width = 0, .bias = false, .act = trigen::Activation::kNone, .pre = false, .gate = false,
-        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false},
+        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 128, .tile_n = 256, .tile_k = 64, .warps_m = 8, .warps_n = 1, .stages = 4,
         .split_k = 8, .raster = 0, .vec_a = 8, .vec_b = 8, .vec_c = 8, .cluster = 1, .box = 0, .blocks = 1},
 };

@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kDefault, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower,
         .T = 256, .D = 512, .H = 1, .K = 16, .pad = 7, .diag = 0, .w = trigen::WeightForm::kDense,
         .width = 0, .bias = false, .act = trigen::Activation::kNone, .pre = false, .gate = false,
-        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false},
+        .residual = false, .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 64, .tile_n = 512, .tile_k = 64, .warps_m = 4, .warps_n = 2, .stages = 10,
         .split_k = 1, .raster = 0, .vec_a = 8, .vec_b = 8, .vec_c = 4, .cluster = 1, .box = 0, .blocks = 1},
 };

@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kTF32, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower, .T = 2048,
         .D = 1024, .H = 1, .K = 1, .pad = 0, .diag = 0, .w = trigen::WeightForm::kDense, .width = 0,
         .bias = false, .act = trigen::Activation::kNone, .pre = false, .gate = false, .residual = false,
-        .accumulate = false, .zero_outside = false, .mirror = false},
+        .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 256, .tile_n = 128, .tile_k = 32, .warps_m = 1, .warps_n = 8, .stages = 4,
         .split_k = 1, .raster = 16, .vec_a = 1, .vec_b = 4, .vec_c = 4, .cluster = 1, .box = 0, .blocks = 1},
 };

@@ -6,7 +6,7 @@ constexpr trigen::Kernel kKernel{
         .math = trigen::Math::kTF32, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower, .T = 2048,
         .D = 1024, .H = 1, .K = 1, .pad = 0, .diag = 0, .w = trigen::WeightForm::kDense, .width = 0,
         .bias = false, .act = trigen::Activation::kNone, .pre = false, .gate = false, .residual = false,
-        .accumulate = false, .zero_outside = false, .mirror = false},
+        .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 128, .tile_n = 256, .tile_k = 32, .warps_m = 8, .warps_n = 1, .stages = 4,
         .split_k = 2, .raster = 0, .vec_a = 4, .vec_b = 4, .vec_c = 8, .cluster = 1, .box = 0, .blocks = 1},
 };
