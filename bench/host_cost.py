@@ -54,7 +54,9 @@ def load(package: Path):
     scans.kernels_of = lambda x: scans._cuda
     for name in ("forward", "forward_pre", "grad_input", "grad_weight"):
         OPERATORS.impl(name, getattr(cuda, name), "CPU")
-    for name, kernel in zip(("scan", "scan_grad_input", "scan_grad_weight"), scans._operator(scans._cuda)):
+    for name, kernel in zip(
+        ("scan", "scan_grad_input", "scan_grad_weight", "scan_backward"), scans._operator(scans._cuda)
+    ):
         OPERATORS.impl(name, kernel, "CPU")
     nothing = ctypes.CDLL(None).toascii
     nothing.restype, nothing.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -147,6 +149,7 @@ def cases(mixer, scan, structured):
         "operator scan, gelu and gate": operator("scan", x, w, row, gate, None, "btd", "gelu", True),
         "operator scan_grad_input": operator("scan_grad_input", dy, w),
         "operator scan_grad_weight": operator("scan_grad_weight", dy, x, w, True),
+        "operator scan_backward": operator("scan_backward", dy, x, w, True),
         "operator forward": operator("forward", x, weight, bias),
         "operator grad_input": operator("grad_input", dy, weight),
         "operator grad_weight": operator("grad_weight", dy, x, size, weight.dtype, True),

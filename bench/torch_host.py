@@ -119,6 +119,7 @@ def host_arms(batch, tokens, features):
         "operator scan, gelu and gate": operator("scan", x, w, row, dy, None, "btd", "gelu", True),
         "operator scan_grad_input": operator("scan_grad_input", dy, w),
         "operator scan_grad_weight": operator("scan_grad_weight", dy, x, w, True),
+        "operator scan_backward": operator("scan_backward", dy, x, w, True),
         "operator forward": operator("forward", x, weight, bias),
         "operator grad_input": operator("grad_input", dy, weight),
         "operator grad_weight": operator("grad_weight", dy, x, list(weight.shape), weight.dtype, True),

@@ -47,7 +47,10 @@ FIELDS = (
     *(Field(name) for name in ("rows", "diag", "width", "align", "walign")),
     Field("bias", "part"),
     Field("activation", "part", ("none", "gelu", "silu")),
-    *(Field(name, "part") for name in ("pre", "gate", "residual", "accumulate", "zero_outside", "mirror", "grad_input")),
+    *(
+        Field(name, "part")
+        for name in ("pre", "gate", "residual", "accumulate", "zero_outside", "mirror", "grad_input")
+    ),
 )
 BY_NAME: Dict[str, Field] = {field.name: field for field in FIELDS}
 # In the order of the text form; epilogue= comes last.
