@@ -7,7 +7,8 @@
 namespace trigen::scan {
 
 // Addresses of the row that is stored next, in every tensor of Params with outputs' shape. They step on, as the number of
-// each row times the stride would be 8 instructions; those that the epilogue does not ask for are nothing.
+// each row times the stride would be 8 instructions; those that the epilogue does not ask for are nothing. It holds no Place:
+// with one NVRTC 12.9 puts the shuffles of States::join_lanes into both sides of a branch.
 template <Kernel C>
 class Rows {
  public:
