@@ -4,14 +4,12 @@ the GPU never makes the host wait."""
 import torch
 import torch.nn.functional as F
 import trigen.torch as tt
-from timing import host_us, in_turn, median
+from timing import host_us, in_turn, median, operator_of_nothing
 from torch_step import Floor
 from trigen import library
 from trigen.torch import cuda, launch
 
-NOTHING = torch.library.Library("nothing", "FRAGMENT")
-NOTHING.define("scan(Tensor x, Tensor w, Tensor bias) -> (Tensor, Tensor)")
-NOTHING.impl("scan", lambda x, w, bias: (x, w), "CUDA")
+NOTHING = operator_of_nothing("CUDA")
 
 
 def host_arms(batch, tokens, features):
@@ -35,10 +33,12 @@ def host_arms(batch, tokens, features):
     w, row = torch.rand(4, 1, tokens, device=device), torch.rand(1, tokens, device=device)
     compiled, compiled_repeat = torch.compile(mixer, dynamic=False), torch.compile(repeat, dynamic=False)
 
-    def operator(name, *given, of=torch.ops.trigen):
-        """As a compiled model calls it: nothing recorded."""
-        call = getattr(of, name).default
+    def unrecorded(call, *given):
         return torch.no_grad()(lambda: call(*given)), False
+
+    def operator(name, *given):
+        """As a compiled model calls it."""
+        return unrecorded(getattr(torch.ops.trigen, name).default, *given)
 
     def autocast():
         with torch.autocast(device, short):
@@ -112,9 +112,7 @@ def host_arms(batch, tokens, features):
             False,
         ),
         "both gradients, f32 weights": (torch.no_grad()(lambda: cuda.gradients(dy, x, weight, bias, options)), False),
-        "operator of three tensors, a function that launches nothing": operator(
-            "scan", x, w, row, of=torch.ops.nothing
-        ),
+        "operator of three tensors, a function that launches nothing": unrecorded(NOTHING, x, w, row),
         "operator scan": operator("scan", x, w, row),
         "operator scan, gelu and gate": operator("scan", x, w, row, dy, None, "btd", "gelu", True),
         "operator scan_grad_input": operator("scan_grad_input", dy, w),

@@ -290,6 +290,14 @@ def _grad_weight_launch(grad, x, w, bias, layout, dx) -> launch.Launch:
     return _launch("scan_grad_weight", (grad, x), (w,), (layout, bias, dx), make)
 
 
+def _launched_backward(found, x_pointer: int, grad_pointer: int, w, dx, db):
+    """(dx, dw) by that launch, which fills dx and db where they are not None."""
+    dw = launch.empty_like(w)
+    extras = found.with_extras(dx, None, dw)
+    found.run(x_pointer, grad_pointer, w.data_ptr(), 0 if db is None else db.data_ptr(), extras)
+    return dx, dw
+
+
 def _cuda_backward(grad, x, w, bias, layout, wants_dx=True):
     """(dx or None, dw, dbias)."""
     w = _contiguous(w)
@@ -298,11 +306,8 @@ def _cuda_backward(grad, x, w, bias, layout, wants_dx=True):
         return _cuda_backward(*cuda._copied((grad, x), found.copies), w, bias, layout, wants_dx)
     if not found.handle:
         return _plain_backward(grad, x, w, bias, layout, wants_dx)
-    dx, dw = _like(x, found) if wants_dx else None, launch.empty_like(w)
-    db = launch.empty_like(found.outputs[0])
-    extras = found.with_extras(dx, None, dw)
-    found.run(x.data_ptr(), grad.data_ptr(), w.data_ptr(), db.data_ptr() if bias else 0, extras)
-    return dx, dw, db
+    dx, db = _like(x, found) if wants_dx else None, launch.empty_like(found.outputs[0])
+    return *_launched_backward(found, x.data_ptr(), grad.data_ptr(), w, dx, db if bias else None), db
 
 
 def _cuda_grad_weight(grad, x, w, bias, layout):
@@ -392,11 +397,8 @@ class Call(known.Backward):
             return None
 
         def run(grad, x_pointer: int, grad_pointer: int, w, bias):
-            dx, dw = launch.empty_like(grad), launch.empty_like(w)
             db = None if bias is None else launch.empty_like(bias)
-            extras = found.with_extras(dx, None, dw)
-            found.run(x_pointer, grad_pointer, w.data_ptr(), 0 if db is None else db.data_ptr(), extras)
-            return dx, dw, db
+            return *_launched_backward(found, x_pointer, grad_pointer, w, launch.empty_like(grad), db), db
 
         return run
 
