@@ -390,13 +390,15 @@ llvm::Error check_factors(const Problem& problem, const trigen_args& args) {
 // Bounds of a scan's decays, none where both are 0; the other ops have none.
 llvm::Error check_decays(const Problem& problem, const trigen_args& args) {
   if (args.decay_low == 0 && args.decay_high == 0) return llvm::Error::success();
-  const std::string found =
-      "decay_low=" + std::to_string(args.decay_low) + " and decay_high=" + std::to_string(args.decay_high);
+  const auto found = [&] {
+    return "decay_low=" + std::to_string(args.decay_low) +
+           " and decay_high=" + std::to_string(args.decay_high);
+  };
   if (!is_scan(problem.op))
-    return bad_request(found + " are given, but only a scan has a use for them: " + to_string(problem) +
+    return bad_request(found() + " are given, but only a scan has a use for them: " + to_string(problem) +
                        "; start from TRIGEN_ARGS_INIT");
   if (!(args.decay_low <= args.decay_high))
-    return bad_request(found + "; pass numbers with decay_low <= decay_high, or 0 and 0 for no bounds");
+    return bad_request(found() + "; pass numbers with decay_low <= decay_high, or 0 and 0 for no bounds");
   return llvm::Error::success();
 }
 

@@ -140,7 +140,7 @@ class Vectors:
 
     def rows(self, given: Sequence[Optional[torch.Tensor]]) -> Rows:
         if self.like is None:
-            if self.clip is not None and self.power == 1:
+            if self.decay is not None and self.clip is not None and self.power == 1:
                 lowest, highest = (ctypes.c_float(bound).value for bound in self.clip)
                 self.bounds = lowest, max(highest, 2.0**-149)  # above 0, as before it was rounded
             self.like = launch.like((4, self.heads, self.n), self.wide, self.device)
