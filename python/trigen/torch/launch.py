@@ -28,11 +28,11 @@ raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
 _pack, _SIZE = library.ARGS_PREPARED.pack, library.ARGS_PREPARED.size
 _pack_middle = struct.Struct("24sq24sq24sq24s").pack  # strides of the second tensor; pre, gate, residual with theirs
 _NONE, _NO_END = bytes(24), bytes(library.ARGS_END)
-pack_strides, pack_rows = struct.Struct("3q").pack, struct.Struct(f"2q{library.ARGS_END - 16}x").pack
-pack_repeats = struct.Struct("2q").pack  # strides of a vector
-pack_vectors = struct.Struct(
-    "16xq16sq16sq16sq16s12x2f4x"
-).pack  # source, target, decay, diagonal with theirs; bounds of decays
+pack_strides, pack_repeats = struct.Struct("3q").pack, struct.Struct("2q").pack  # the latter: of a vector
+# The end of the block, for decode, gram and scans: rows; alpha, beta, gamma; the vectors, each ahead of its strides, and bounds of decays.
+_ENDS = [struct.Struct(form) for form in ("2q120x", "112x3f12x", "16xq16sq16sq16sq16s12x2f4x")]
+assert all(end.size == library.ARGS_END for end in _ENDS)
+pack_rows, pack_factors, pack_vectors = (end.pack for end in _ENDS)
 _run = None  # trigen_plan_run, once the library is loaded
 log.notices_are_said()  # by notes()
 
@@ -106,7 +106,7 @@ class Launch:
     ) -> None:
         """Launches on the current stream of the launch's device. x, y, weight, bias: addresses, in trigen_args' roles (0: none). middle:
         with_extras' bytes. workspace: memory of at least self.workspace bytes, or 0: run takes its own. end: pack_rows(first, count) of decode,
-        pack_vectors of a scan, whose weight is 0."""
+        pack_factors of gram, pack_vectors of a scan, whose weight is 0."""
         size = self.workspace
         if size and not workspace:
             scratch = empty_like(self.scratch)

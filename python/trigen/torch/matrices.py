@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Optional
 
 import torch
@@ -12,7 +11,6 @@ from .. import recording
 from . import launch, problems
 from .precision import resolve_math
 
-_pack_factors = struct.Struct("16x3f4x").pack
 _FILLS = ("both", "lower", "upper")
 
 
@@ -86,7 +84,7 @@ def _run(a, b, c, alpha, beta, gamma, fill, math, out):
         0,
         found.with_extras(None, None, c3),
         0,
-        _pack_factors(alpha, 1.0 if c3 is None else beta, gamma),
+        launch.pack_factors(alpha, 1.0 if c3 is None else beta, gamma),
     )
     if out3.data_ptr() != out.data_ptr():
         out.copy_(out3.view(out.shape))
