@@ -88,10 +88,11 @@ def host_arms(batch, tokens, features):
         narrow_bias.data_ptr(),
         scratch.data_ptr() if plan.workspace else 0,
         plan.workspace,
-        0,
-        0,
+        *[0] * 14,
         1.0,
         1.0,
+        0.0,
+        0.0,
         0.0,
     )
     stream = torch.cuda.current_stream().cuda_stream

@@ -10,12 +10,17 @@ namespace trigen {
 Recurrences::Recurrences(const Problem& p, const TensorList& list, const HostBuffers& inputs)
     : problem_(p), list_(list), inputs_(inputs) {
   const Data w = data(Role::kW);
+  const VectorForms& forms = w.tensor->vectors;
   for (int64_t h = 0; h < p.H; ++h)
     for (int64_t i = 0; i < scan::kVectors; ++i)
-      for (int64_t t = 0; t < p.T; ++t)
-        vectors_.push_back(i == scan::kDecay && t == 0  // does not count
-                               ? 0
-                               : load_element(w.tensor->dtype, w.data, vector_index(*w.tensor, h, i, t)));
+      for (int64_t t = 0; t < p.T; ++t) {
+        const auto read = [&](int64_t j) {
+          return load_element(w.tensor->dtype, w.data, vector_index(*w.tensor, h, j, t));
+        };
+        const bool counts = i != scan::kDecay || t > 0;
+        vectors_.push_back(counts ? vector_of(forms, static_cast<scan::Vector>(i), read) : 0);
+        if (i == scan::kDecay) clipped_.push_back(counts && forms.is_clipped(read(i)));
+      }
 }
 
 Recurrences::Data Recurrences::data(Role role) const {
@@ -62,6 +67,7 @@ std::vector<double> Recurrences::gradients() const {
   const Problem& p = problem_;
   constexpr size_t kSums = scan::kVectors + 1;
   const Data x = data(Role::kX), dy = data(Role::kY);
+  const VectorForms& forms = list_.find(Role::kW)->vectors;
   std::vector<double> all(static_cast<size_t>(p.H * p.T) * kSums);
   const int64_t columns = p.B * p.D, parts = std::min<int64_t>(columns, 64);  // that are added in their order
   for (int64_t h = 0; h < p.H; ++h) {
@@ -85,7 +91,12 @@ std::vector<double> Recurrences::gradients() const {
           double* sum = &sums[at * kSums];
           sum[scan::kSource] += in[at] * state;
           sum[scan::kTarget] += outer[at] * decay[t] * before[at];
-          sum[scan::kDecay] += (state + target[t] * outer[at]) * before[at];
+          if (!clipped_[static_cast<size_t>(h * p.T + t)])
+            sum[scan::kDecay] += (state + target[t] * outer[at]) * before[at];
+          if (!forms.of[scan::kDiagonal].given) {
+            sum[scan::kSource] += target[t] * outer[at] * in[at];
+            sum[scan::kTarget] += source[t] * outer[at] * in[at];
+          }
           sum[scan::kDiagonal] += outer[at] * in[at];
           sum[scan::kVectors] += outer[at];
           state = decay[t] * (state + target[t] * outer[at]);

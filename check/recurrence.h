@@ -30,6 +30,7 @@ class Recurrences {
   const TensorList& list_;
   const HostBuffers& inputs_;
   std::vector<double> vectors_;  // [h][i][t]
+  std::vector<bool> clipped_;    // decays [h][t]
 };
 
 }  // namespace trigen

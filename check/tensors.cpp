@@ -21,12 +21,16 @@ void fill(const Problem& p, const Tensor& t, Rows rows, float scale, uint64_t se
   if (t.axes == Axes::kRows) {
     run(0, t.elements);
   } else if (t.axes == Axes::kVectors) {
-    for (int64_t i = 0; i < p.H * scan::kVectors; ++i) {
-      const int64_t begin = vector_index(t, i / scan::kVectors, i % scan::kVectors, 0);
-      const bool decays = i % scan::kVectors == scan::kDecay;
-      run(begin + decays, p.T - decays);  // decay[0], which does not count, stays poison
-      for (int64_t at = begin + 1; decays && at < begin + p.T; ++at)
-        store_element(t.dtype, data, at, decay_from(load_element(t.dtype, data, at), p.T));
+    for (int i = 0; i < scan::kVectors; ++i) {
+      const VectorForm& form = t.vectors.of[i];
+      for (int64_t h = 0; form.given && h < (form.heads ? p.H : 1); ++h) {
+        // decay[0] does not count: alone it stays poison.
+        const int64_t first = form.tokens && i == scan::kDecay, count = (form.tokens ? p.T : 1) - first,
+                      begin = vector_index(t, h, i, first);
+        run(begin, count);
+        for (int64_t at = begin; i == scan::kDecay && at < begin + count; ++at)
+          store_element(t.dtype, data, at, decay_from(load_element(t.dtype, data, at), p.T));
+      }
     }
   } else if (t.axes == Axes::kWeights && p.w == WeightForm::kToeplitz) {
     for (int64_t h = 0; h < p.H; ++h) run(h * t.head, p.T);

@@ -23,9 +23,11 @@ struct Column {
   const Problem& p;
   OutputPlace o;  // of the output
   InputReader read;
+  VectorForms forms = vector_forms(p);
 
   double vector(scan::Vector i, int64_t t) const {
-    return i == scan::kDecay && t == 0 ? 0 : read(Role::kW, {0, o.h, t, i});  // decay[0] does not count
+    if (i == scan::kDecay && t == 0) return 0;  // does not count
+    return vector_of(forms, i, [&](scan::Vector j) { return read(Role::kW, {0, o.h, t, j}); });
   }
   double element(Role role, int64_t t) const { return read(role, {o.b, o.h, t, o.column}); }
   // Sums over the tokens before row t of decay[t - 1] ... decay[s + 1] source[s] x[s], and over those behind it of
@@ -86,7 +88,10 @@ OutputValues scan_grad_weight(const Problem& p, const OutputPlace& o, InputReade
       if (o.column == scan::kDiagonal) sum += dy * x;
       if (o.column == scan::kSource) sum += x * column.behind(t);
       if (o.column == scan::kTarget) sum += dy * column.vector(scan::kDecay, t) * column.before(t);
-      if (o.column == scan::kDecay)
+      if (o.column <= scan::kTarget && !column.forms.of[scan::kDiagonal].given)
+        sum += dy * x * column.vector(o.column == scan::kSource ? scan::kTarget : scan::kSource, t);
+      if (o.column == scan::kDecay && t > 0 &&
+          !column.forms.is_clipped(read(Role::kW, {0, o.h, t, o.column})))
         sum += (column.behind(t) + column.vector(scan::kTarget, t) * dy) * column.before(t);
     }
   return out;

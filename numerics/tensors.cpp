@@ -46,6 +46,7 @@ Tensor tensor_from(const Problem& p, const OpTensor& row, int gap, Rows rows) {
     t.row = round_up(p.T, unit) + gap * unit;
     t.head = scan::kVectors * t.row;
     t.elements = p.H * t.head;
+    if (!row.written) t.vectors = vector_forms(p);
   } else {
     t.head = p.T;
     t.elements = p.H * p.T;
@@ -55,6 +56,23 @@ Tensor tensor_from(const Problem& p, const OpTensor& row, int gap, Rows rows) {
 }
 
 }  // namespace
+
+VectorForms vector_forms(const Problem& p) {
+  constexpr VectorForm kWhole, kLeftOut{false}, kOfHeads{true, true, false}, kOfTokens{true, false, true},
+      kNumber{true, false, false};
+  constexpr VectorForms kForms[] = {
+      {{kWhole, kWhole, kWhole, kWhole}},
+      {{kLeftOut, kWhole, kOfHeads, kLeftOut}, -1, 1},
+      {{kWhole, kOfTokens, kWhole, kLeftOut}, -1, 1},
+      {{kOfHeads, kLeftOut, kNumber, kOfTokens}},
+  };
+  VectorForms forms = kForms[(p.B + p.H + p.T + p.D) % 4];
+  if (forms.high != 0) {  // on both sides of the decays' middle (decay_from)
+    forms.low = (decay_from(-1, p.T) - 1) / 2;
+    forms.high = (3 + decay_from(1, p.T)) / 4;
+  }
+  return forms;
+}
 
 const Tensor* TensorList::find(Role role) const {
   for (const Tensor& t : tensors) {

@@ -17,6 +17,29 @@ namespace trigen {
 
 inline int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
+// How a run is given a scan's vectors: as trigen_args has it, left out or repeated, a decay within bounds.
+struct VectorForm {
+  bool given = true, heads = true, tokens = true;  // else one for all heads, all tokens
+};
+struct VectorForms {
+  VectorForm of[scan::kVectors];
+  float low = 0, high = 0;  // of decays; both 0: no bounds
+  bool is_clipped(double decay) const { return (low != 0 || high != 0) && (decay < low || decay > high); }
+};
+// Those of every check and measurement of the problem. Problems of other sizes have other ones, so that each way that there
+// is belongs to some; not all ones for decays, as a formula's sums would be long.
+VectorForms vector_forms(const Problem& problem);
+
+// What stands in W for vector i of those of a head and token, `read` being those that are given.
+template <class Read>
+double vector_of(const VectorForms& forms, scan::Vector i, const Read& read) {
+  const auto one = [&](scan::Vector j) { return forms.of[j].given ? static_cast<double>(read(j)) : 1.0; };
+  if (i == scan::kDiagonal && !forms.of[i].given) return one(scan::kSource) * one(scan::kTarget);
+  const double value = one(i);
+  if (i != scan::kDecay || !forms.is_clipped(value)) return value;
+  return value < forms.low ? forms.low : forms.high;
+}
+
 // One tensor in a buffer of its own. Strides and counts are in elements. Activations are indexed (b,h,t,d),
 // weights (h,t,s,j), bias (h,t), vectors (h,i,t). The innermost axis has stride 1.
 struct Tensor {
@@ -25,6 +48,7 @@ struct Tensor {
   DType dtype = DType::kF32;
   bool read = false, written = false;  // both: accumulate
   int64_t batch = 0, head = 0, row = 0;
+  VectorForms vectors;       // of a W that is vectors: the numbers in their rows that are used
   int64_t first_token = 0;   // of an activation tensor; only decode's outputs do not begin at 0
   int64_t tokens = 0;        // of an activation tensor
   int64_t elements = 0;      // of the buffer, from the tensor's first element on, gaps between rows included
@@ -61,9 +85,10 @@ inline int64_t weight_index(const Problem& p, const Tensor& w, int64_t h, int64_
   if (p.w == WeightForm::kBand) return h * w.head + t * w.row + s - t + p.width - 1;
   return h * w.head + t * w.row + s * p.K + j;
 }
-// Element of row i of a W that is vectors.
+// Element of row i of a W that is vectors, or of their gradients.
 inline int64_t vector_index(const Tensor& w, int64_t h, int64_t i, int64_t t) {
-  return h * w.head + i * w.row + t;
+  const VectorForm& form = w.vectors.of[i];
+  return (form.heads ? h : 0) * w.head + i * w.row + (form.tokens ? t : 0);
 }
 // Element of an output, or of what has its axes: row h * T + token, a column of output_columns.
 inline int64_t output_index(const Problem& p, const Tensor& t, int64_t row, int64_t column) {

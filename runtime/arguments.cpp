@@ -1,6 +1,7 @@
 #include "runtime/arguments.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "llvm/ADT/StringExtras.h"
@@ -10,13 +11,13 @@ namespace {
 
 enum class Use : uint8_t { kUnused, kRead, kWritten };
 
-// A tensor of the problem's op, or the workspace. Its name is made for errors alone.
+// A tensor of the problem's op, one of the vectors that are its W, or the workspace. Its name is made for errors alone.
 struct Argument {
   Op op;
   Role role;
-  bool is_workspace;
-  bool is(Role wanted) const { return !is_workspace && role == wanted; }
-  std::string name() const { return is_workspace ? "workspace" : argument_name(op, role); }
+  const char* other;  // name of what is no tensor of the op, else null
+  bool is(Role wanted) const { return other == nullptr && role == wanted; }
+  std::string name() const { return other != nullptr ? other : argument_name(op, role); }
 };
 
 // One argument as memory: a base and up to three strided axes around a dense innermost run. Filled by
@@ -128,7 +129,10 @@ class Binder {
   }
 
   llvm::Error weights(const trigen_args& args) {
-    const Use use = use_of(Role::kW);
+    const Use use = is_scan(problem_.op) ? Use::kUnused : use_of(Role::kW);
+    if (use == Use::kUnused && args.w != nullptr && is_scan(problem_.op))
+      return bad_request("w is given, but the problem's W is vectors: " + to_string(problem_) +
+                         "; pass null, and them as source, target, decay and diagonal");
     if (llvm::Error error = presence(Role::kW, use, args.w)) return error;
     params_.w = args.w;
     if (use == Use::kUnused) {
@@ -138,6 +142,32 @@ class Binder {
     params_.w_row = args.w_row != 0 ? args.w_row : row_elements(Role::kW);
     params_.w_head = args.w_head != 0 ? args.w_head : row_count(Role::kW) * params_.w_row;
     return bind_rows(Role::kW, use, args.w, params_.w_row, params_.w_head, "w_row", "w_head");
+  }
+
+  // Vector i of a scan; the other ops have none.
+  llvm::Error vector(int i, const trigen_vector& given) {
+    TokenVector& out = params_.vectors[i] = {};
+    if (given.data == nullptr) return llvm::Error::success();
+    const char* const name = kVectorNames[i];
+    if (!is_scan(problem_.op))
+      return bad_request(std::string(name) + " is given, but only a scan has a use for it: " +
+                         to_string(problem_) + "; start from TRIGEN_ARGS_INIT");
+    out = {given.data, given.head, given.token};
+    const int64_t element = element_size(problem_.wdtype);
+    View& view = add(Role::kW, Use::kRead, given.data, element, 1);
+    view.argument.other = name;
+    const struct {
+      const char* name;
+      int64_t stride, extent;
+    } axes[] = {{"head", given.head, problem_.H}, {"token", given.token, problem_.T}};
+    for (const auto& [axis_name, stride, extent] : axes) {
+      if (stride < 0)
+        return bad_request(std::string(name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
+                           "; pass a positive number of elements, or 0 to repeat");
+      if (stride == 0) continue;
+      if (llvm::Error error = axis(view, axis_name, stride, extent, element)) return error;
+    }
+    return finish(view, element, nullptr);
   }
 
   // A tensor with W's axes, or vectors, in an activation's place.
@@ -173,7 +203,7 @@ class Binder {
                          std::to_string(needed) + "; allocate trigen_plan_workspace_size bytes");
     params_.workspace = args.workspace;
     View& view = add(Role::kX, Use::kWritten, args.workspace, 1, needed);
-    view.argument.is_workspace = true;
+    view.argument.other = "workspace";
     return finish(view, 16, nullptr);
   }
 
@@ -258,7 +288,7 @@ class Binder {
     View& view = views_[count_++];
     view.bytes = 0;
     view.count = 0;
-    view.argument = {problem_.op, role, false};
+    view.argument = {problem_.op, role, nullptr};
     view.use = use;
     view.begin = reinterpret_cast<uintptr_t>(data);
     view.element = element;
@@ -296,7 +326,7 @@ class Binder {
 
   const Problem& problem_;
   Params& params_;
-  View views_[8];
+  View views_[8 + scan::kVectors];
   int count_ = 0;
 };
 
@@ -357,11 +387,42 @@ llvm::Error check_factors(const Problem& problem, const trigen_args& args) {
   return llvm::Error::success();
 }
 
+// Bounds of a scan's decays, none where both are 0; the other ops have none.
+llvm::Error check_decays(const Problem& problem, const trigen_args& args) {
+  if (args.decay_low == 0 && args.decay_high == 0) return llvm::Error::success();
+  const auto found = [&] {
+    return "decay_low=" + std::to_string(args.decay_low) +
+           " and decay_high=" + std::to_string(args.decay_high);
+  };
+  if (!is_scan(problem.op))
+    return bad_request(found() + " are given, but only a scan has a use for them: " + to_string(problem) +
+                       "; start from TRIGEN_ARGS_INIT");
+  if (!(args.decay_low <= args.decay_high))
+    return bad_request(found() + "; pass numbers with decay_low <= decay_high, or 0 and 0 for no bounds");
+  return llvm::Error::success();
+}
+
+// In the order of scan::Vector.
+constexpr trigen_vector trigen_args::*kVectorArguments[scan::kVectors] = {
+    &trigen_args::source, &trigen_args::target, &trigen_args::decay, &trigen_args::diagonal};
+
+// The vectors that lie in `t` as rows, given as the tensor says.
+void set_vectors(trigen_args& args, const Tensor& t, void* data) {
+  for (int i = 0; i < scan::kVectors; ++i) {
+    const VectorForm& form = t.vectors.of[i];
+    if (!form.given) continue;
+    const std::byte* const row = static_cast<std::byte*>(data) + i * t.row * element_size(t.dtype);
+    args.*kVectorArguments[i] = {row, form.heads ? t.head : 0, form.tokens ? 1 : 0};
+  }
+  args.decay_low = t.vectors.low, args.decay_high = t.vectors.high;
+}
+
 }  // namespace
 
 void set_argument(trigen_args& args, const Tensor& t, void* data) {
   for (const ActivationArgument& argument : kActivationArguments)
     if (argument.role == t.role) args.*argument.given = {data, t.batch, t.head, t.row};
+  if (t.role == Role::kW && t.axes == Axes::kVectors) return set_vectors(args, t, data);
   if (t.role == Role::kW) args.w = data, args.w_head = t.head, args.w_row = t.row;
   if (t.role == Role::kBias) args.bias = data;
 }
@@ -374,6 +435,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
                        "; start from TRIGEN_ARGS_INIT, and build against this version's header");
   if (llvm::Error e = check_rows(problem, args)) return e;
   if (llvm::Error e = check_factors(problem, args)) return e;
+  if (llvm::Error e = check_decays(problem, args)) return e;
   Binder binder(problem, params);
   int bound = 0;
   // A few rows: what is multiplied to the last token that they reach; what else has x's shape holds the rows only.
@@ -401,6 +463,11 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
       return e;
   }
   if (llvm::Error e = noted(&ArgumentExtents::w, binder.weights(args))) return e;
+  for (int i = 0; i < scan::kVectors; ++i) {
+    if (llvm::Error e = binder.vector(i, args.*kVectorArguments[i])) return e;
+    if (extents != nullptr && binder.bound() > bound) extents->vectors[i] = binder.last_extent();
+    bound = binder.bound();
+  }
   if (llvm::Error e = noted(&ArgumentExtents::bias, binder.bias(args.bias))) return e;
   if (llvm::Error e = noted(&ArgumentExtents::workspace, binder.workspace(workspace_bytes, args))) return e;
   if (llvm::Error e = binder.aliasing()) return e;
@@ -415,6 +482,11 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   params.rows = static_cast<int>(args.rows);
   if (op_row(problem.op).takes(kFactorsField)) params.alpha = args.alpha, params.beta = args.beta;
   params.gamma = args.gamma;
+  if (is_scan(problem.op)) {
+    const bool clips = args.decay_low != 0 || args.decay_high != 0;
+    params.decay_low = clips ? args.decay_low : -std::numeric_limits<float>::infinity();
+    params.decay_high = clips ? args.decay_high : std::numeric_limits<float>::infinity();
+  }
   if (problem.w == WeightForm::kBand) params.width = static_cast<int>(problem.width);
   return llvm::Error::success();
 }
@@ -433,7 +505,11 @@ llvm::Error check_pointers(const Device& device, const trigen_args& args, const 
                   {"residual", args.residual.data, extents.residual},
                   {"w", args.w, extents.w},
                   {"bias", args.bias, extents.bias},
-                  {"workspace", args.workspace, extents.workspace}};
+                  {"workspace", args.workspace, extents.workspace},
+                  {"source", args.source.data, extents.vectors[scan::kSource]},
+                  {"target", args.target.data, extents.vectors[scan::kTarget]},
+                  {"decay", args.decay.data, extents.vectors[scan::kDecay]},
+                  {"diagonal", args.diagonal.data, extents.vectors[scan::kDiagonal]}};
   for (int i = 0; i < SeenPointers::kArguments; ++i) {
     const auto [name, pointer, extent] = pointers[i];
     if (pointer == nullptr) continue;

@@ -22,6 +22,7 @@ void set_argument(trigen_args& args, const Tensor& tensor, void* data);
 // `extents` (may be null): how many bytes behind its pointer a run may touch of each argument.
 struct ArgumentExtents {
   int64_t x = 0, y = 0, pre = 0, gate = 0, residual = 0, w = 0, bias = 0, workspace = 0;
+  int64_t vectors[scan::kVectors] = {};
 };
 llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args,
                            Params& params, ArgumentExtents* extents = nullptr);
@@ -29,7 +30,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
 // Pointers that check_pointers found good before, by argument. A pointer that was freed and now belongs to
 // another device passes unseen: the check is there for mistakes, not for safety.
 struct SeenPointers {
-  static constexpr int kArguments = 8, kSlots = 8;
+  static constexpr int kArguments = 8 + scan::kVectors, kSlots = 8;
   std::atomic<const void*> slots[kArguments][kSlots] = {};
 };
 // Every pointer that is set must be memory of `device` (or managed memory), of `extents` bytes where its allocation is

@@ -225,13 +225,25 @@ static slots slots_of(const trigen_problem* problem, trigen_args* args) {
   return s;
 }
 
+static int is_scan(const trigen_problem* problem) {
+  return problem->op == TRIGEN_SCAN || problem->op == TRIGEN_SCAN_GRAD_INPUT ||
+         problem->op == TRIGEN_SCAN_GRAD_WEIGHT;
+}
+
+/* w [H,4,T] as a scan's vectors. */
+static void take_vectors(const trigen_problem* problem, trigen_args* args) {
+  trigen_vector* const vectors[] = {&args->source, &args->target, &args->decay, &args->diagonal};
+  const int64_t bytes = problem->T * (problem->wdtype == TRIGEN_F32 ? 4 : 2);
+  for (int i = 0; i < 4; ++i)
+    *vectors[i] = (trigen_vector){(const char*)args->w + i * bytes, 4 * problem->T, 1};
+  args->w = NULL;
+}
+
 /* Whether the buffer is what the problem has there; then its address is the argument's. */
 static int take(const trigen_problem* problem, const slot* slot, const xla_buffer* buffer) {
   static const int dtypes[] = {[TRIGEN_F16] = XLA_F16, [TRIGEN_BF16] = XLA_BF16, [TRIGEN_F32] = XLA_F32};
   const int64_t heads = problem->H, tokens = problem->T;
-  const int is_scan = problem->op == TRIGEN_SCAN || problem->op == TRIGEN_SCAN_GRAD_INPUT ||
-                      problem->op == TRIGEN_SCAN_GRAD_WEIGHT;
-  const int64_t row = is_scan                           ? 4 /* of W: elements for each head and token */
+  const int64_t row = is_scan(problem)                  ? 4 /* of W: elements for each head and token */
                       : problem->w == TRIGEN_W_TOEPLITZ ? 1
                       : problem->w == TRIGEN_W_BAND     ? problem->width
                                                         : tokens * problem->K;
@@ -303,6 +315,7 @@ static xla_error* run(const xla_frame* frame, const call_plan* found) {
     snprintf(text, sizeof text, "trigen_call of %s: alpha, beta or gamma is not an f32 scalar", found->text);
     return refuse(frame, XLA_INVALID_ARGUMENT, text);
   }
+  if (is_scan(problem)) take_vectors(problem, &args);
   workspace = frame->results.values[s.out_count];
   args.workspace_size = workspace->rank == 1 && workspace->dtype == XLA_U8 ? (size_t)workspace->dims[0] : 0;
   if (args.workspace_size < found->workspace) {

@@ -46,7 +46,7 @@ enum class Fill : int { kLower = 0, kUpper = 1 };
 // W[h,t,s] = w[h][t][s - t + width - 1] where t - s < width, else 0, a tensor of [H, T, width].
 enum class WeightForm : int { kDense = 0, kToeplitz = 1, kBand = 2 };
 enum class Activation : int { kNone = 0, kGELU = 1, kSiLU = 2 };
-// Rows of a W that is vectors, [h, row, t].
+// The vectors of a scan's W, and the rows of their gradients [h, row, t].
 namespace scan {
 enum Vector : int { kSource = 0, kTarget = 1, kDecay = 2, kDiagonal = 3 };
 inline constexpr int kVectors = 4;

@@ -13,6 +13,13 @@ struct Activations {
   long long row;
 };
 
+// A vector of a scan: a number for each head and token. Strides are in elements; 0 repeats.
+struct TokenVector {
+  const void* data;  // null: ones; of the diagonal: source * target
+  long long head;
+  long long token;
+};
+
 struct Params {
   Activations x;    // forward, grad_weight: x (read); grad_input: dx (written)
   Activations y;    // forward: y (written); grad_input, grad_weight: dy (read)
@@ -21,7 +28,7 @@ struct Params {
   Activations
       residual;  // forward, grad_input with Shape::residual: read; gram: C, head and row are its strides
   // forward, grad_input: W[h,t,s,j] (read); grad_weight: dW (written). j has stride 1, s stride K. Or the numbers that
-  // stand for it (WeightForm), whose innermost axis has stride 1.
+  // stand for it (WeightForm), whose innermost axis has stride 1. A scan has vectors in its place.
   void* w;
   long long w_head;              // stride of h in elements
   long long w_row;               // stride of t in elements, >= T*K; of a band >= width
@@ -30,18 +37,22 @@ struct Params {
   int B, H, T, D, K, pad, diag;  // every size, also those that are compiled in
   // Numbers of a run, 0 for the other ops. decode: the rows t in [first_row, first_row + rows) are made; y, pre,
   // gate and residual hold these rows only: their row 0 is t = first_row. gram: D = alpha A B^T + beta C + gamma I.
+  // scan: a decay is clip(decay, decay_low, decay_high).
   union {
     int first_row;
     float alpha;
+    float decay_low;
   };
   union {
     int rows;
     float beta;
+    float decay_high;
   };
   union {
     float gamma;
     int width;  // of a band, compiled in or not; 0 elsewhere
   };
+  TokenVector vectors[4];  // scan: source, target, decay, diagonal (scan::Vector)
 };
 
 }  // namespace trigen

@@ -18,7 +18,8 @@
 //
 // scan_grad_weight adds up over batches and features, with the forward state h[t] before token t, the backward one g[t]
 // behind it:  source x g, target dy decay h, decay (g + target dy) h, diagonal dy x, grad_bias dy. With Shape::grad_input it
-// stores dx beside them.
+// stores dx beside them. These are of W's vectors; reduce (scan/sums.cuh) makes those of what was given: it adds the share of a
+// diagonal that is source target to both, and decays that were clipped have none.
 #pragma once
 
 #include "scan/outputs.cuh"

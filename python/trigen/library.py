@@ -92,11 +92,12 @@ class CPlanInfo(_c.Structure):
 
 
 # trigen_args: struct_size; x, y, pre, gate, residual as (data, batch, head, row); w, w_head, w_row, bias, workspace, its size,
-# first_row, rows, alpha, beta, gamma.
-ARGS = struct.Struct("29q3f4x")
+# first_row, rows; source, target, decay, diagonal as (data, head, token); alpha, beta, gamma, decay_low, decay_high.
+ARGS = struct.Struct("41q5f4x")
 # The same block with what is no address made beforehand, as bytes: a third of the values to convert in each run. x and its strides; y; y's
-# strides, pre, gate and residual; w and its strides; bias, workspace, its size; the rows and factors.
-ARGS_PREPARED = struct.Struct("qq24sq120sq16sqqq32s")
+# strides, pre, gate and residual; w and its strides; bias, workspace, its size; all behind these: the rows, vectors and factors.
+ARGS_END = 16 + 4 * 24 + 24
+ARGS_PREPARED = struct.Struct(f"qq24sq120sq16sqqq{ARGS_END}s")
 assert ARGS_PREPARED.size == ARGS.size
 OPS, DTYPES, MATHS = (fields.numbers(name) for name in ("op", "dtype", "math"))
 LAYOUTS, FILLS, ACTIVATIONS = (fields.numbers(name) for name in ("layout", "fill", "activation"))
@@ -271,6 +272,17 @@ class DeviceTensor(NamedTuple):
 NO_TENSOR = DeviceTensor()
 
 
+class DeviceVector(NamedTuple):
+    """A scan's vector: a device pointer and its strides in elements, of which 0 repeats."""
+
+    data: int = 0
+    head: int = 0
+    token: int = 0
+
+
+NO_VECTOR = DeviceVector()
+
+
 class Plan:
     """A problem resolved for one device. Keep it while runs are in flight; run() may be called from several threads."""
 
@@ -289,7 +301,7 @@ class Plan:
         pre: DeviceTensor = NO_TENSOR,
         gate: DeviceTensor = NO_TENSOR,
         residual: DeviceTensor = NO_TENSOR,
-        w: int,
+        w: int = 0,
         w_head: int = 0,
         w_row: int = 0,
         bias: int = 0,
@@ -297,9 +309,14 @@ class Plan:
         workspace_size: int = 0,
         first_row: int = 0,
         rows: int = 0,
+        source: DeviceVector = NO_VECTOR,
+        target: DeviceVector = NO_VECTOR,
+        decay: DeviceVector = NO_VECTOR,
+        diagonal: DeviceVector = NO_VECTOR,
         alpha: float = 1,
         beta: float = 1,
         gamma: float = 0,
+        decay_range: Tuple[float, float] = (0, 0),
         stream: int = 0,
     ) -> None:
         """Launches; asynchronous as CUDA is. Roles of the tensors for each op: trigen_args in trigen.h."""
@@ -318,9 +335,14 @@ class Plan:
             workspace_size,
             first_row,
             rows,
+            *source,
+            *target,
+            *decay,
+            *diagonal,
             alpha,
             beta,
             gamma,
+            *decay_range,
         )
         check(self._library.trigen_plan_run(self.handle, packed, stream))
 

@@ -39,6 +39,15 @@ struct Elements {
   }
 };
 
+// Vector i of a head at a token, ones where it is left out.
+template <Kernel C>
+__device__ __forceinline__ float number_of(const Params& p, Vector i, int head, int t) {
+  constexpr DType kW = C.shape.wdtype;
+  const TokenVector& v = p.vectors[i];
+  if (v.data == nullptr) return 1.0f;
+  return to_float<kW>(static_cast<const Storage<kW>*>(v.data)[head * v.head + t * v.token]);
+}
+
 template <Kernel C>
 struct Place {
   using G = Geometry<C>;

@@ -38,8 +38,8 @@ class Ring {
       }
       if constexpr (kAsynchronous) ptx::cp_async_commit();
     };
-    // Gains on their way for two steps: loads take longer than a step does. A warp has its own tokens', which nobody else
-    // reads.
+    // Numbers on their way for two steps, as they are: loads take longer than a step does, and what is made of them would
+    // wait. A warp has its own tokens', which nobody else reads.
     constexpr int kTokens = c.tile_m / c.warps_m, kEach = ceil_div(kTokens, 32);
     const int lane = static_cast<int>(threadIdx.x) % 32, of_warp = at_.warp * kTokens;
     Gains next[kEach];
@@ -47,12 +47,14 @@ class Ring {
 #pragma unroll
       for (int j = 0; j < kEach; ++j)
         if (const int t = lane + j * 32; i < count && t < kTokens)
-          next[j] = gains_of<kBackward>(step_at(i) * c.tile_m + of_warp + t);
+          next[j] = numbers_of<kBackward>(step_at(i) * c.tile_m + of_warp + t);
     };
     const auto put_gains = [&](int i) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j)
-        if (const int t = lane + j * 32; t < kTokens) gains_[gain_place(i, of_warp + t)] = next[j];
+        if (const int t = lane + j * 32; t < kTokens)
+          gains_[gain_place(i, of_warp + t)] =
+              gains_of<kBackward>(next[j], step_at(i) * c.tile_m + of_warp + t);
     };
     for (int i = 0; i + 1 < c.stages; ++i) load(i);
     fetch(0);
@@ -144,21 +146,40 @@ class Ring {
   __device__ __forceinline__ static int gain_place(int i, int t) {
     return i % 2 * gains(s.layout, c) + t + t / kT;
   }
-  // Beyond the last token the state stays, and nothing is before the first one. scan_grad_weight takes them as they are,
-  // for both directions: write is the source, read the target; the diagonal is for dx.
+  // The vectors of token t: write is the source, read the target.
   template <bool kBackward>
-  __device__ __forceinline__ Gains gains_of(int t) const {
-    constexpr DType kW = s.wdtype;
+  __device__ __forceinline__ Gains numbers_of(int t) const {
+    Gains given = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (!(kWholeTokens && G::kAllSteps) && t >= at_.z.T) return given;
+    const auto number = [&](Vector i) { return number_of<C>(at_.p, i, at_.head, t); };
+    given.write = number(kSource);
+    given.read = number(kTarget);
+    if (t > 0) given.keep = number(kDecay);
+    if (uses_diagonal<kBackward>()) given.diagonal = number(kDiagonal);
+    return given;
+  }
+  // Beyond the last token the state stays, and nothing is before the first one. scan_grad_weight takes them as they are,
+  // for both directions; the diagonal is for dx.
+  template <bool kBackward>
+  __device__ __forceinline__ Gains gains_of(Gains given, int t) const {
+    const Params& p = at_.p;
     if (!(kWholeTokens && G::kAllSteps) && t >= at_.z.T) return {0.0f, 1.0f, 0.0f, 0.0f};
-    const auto* const w = static_cast<const Storage<kW>*>(at_.p.w) + (at_.head * at_.p.w_head + t);
-    const auto row = [&](Vector i) { return to_float<kW>(w[i * at_.p.w_row]); };
-    const float source = row(kSource), target = row(kTarget), decay = t > 0 ? row(kDecay) : 0.0f;
+    if (t > 0) {
+      if (given.keep < p.decay_low) given.keep = p.decay_low;  // a NaN stays
+      if (given.keep > p.decay_high) given.keep = p.decay_high;
+    }
+    if (uses_diagonal<kBackward>() && p.vectors[kDiagonal].data == nullptr)
+      given.diagonal = given.write * given.read;
     if constexpr (makes_vectors(s.op))
-      return {source, decay, target, s.grad_input && kBackward ? row(kDiagonal) : 0.0f};
+      return given;
     else if constexpr (kBackward)
-      return {decay * target, decay, source, row(kDiagonal)};
+      return {given.keep * given.read, given.keep, given.write, given.diagonal};
     else
-      return {source, decay, target * decay, row(kDiagonal)};
+      return {given.write, given.keep, given.read * given.keep, given.diagonal};
+  }
+  template <bool kBackward>
+  __device__ __forceinline__ static constexpr bool uses_diagonal() {
+    return !makes_vectors(s.op) || (s.grad_input && kBackward);
   }
 
   const Place<C> at_;  // a copy: a reference would put it into local memory

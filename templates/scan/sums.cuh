@@ -103,17 +103,30 @@ __device__ __forceinline__ void reduce(const Params& p) {
                   n = static_cast<long long>(blockIdx.x) * 32 + lane;
   const float* const from = static_cast<const float*>(p.workspace) + carry_floats(s.op, c, z) +
                             step_floats(c, z) + head * parts * count;
+  const int i = static_cast<int>(n / z.T), t = static_cast<int>(n % z.T);
+  const auto add = [&](long long at) {
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int part = row; part < parts; part += kRows) sum += from[part * count + at];
+    return sum;
+  };
   float sum = 0.0f;
   if (n < count) {
-#pragma unroll 8
-    for (int part = row; part < parts; part += kRows) sum += from[part * count + n];
+    sum = add(n);
+    // Where the diagonal is source * target, its derivative is theirs, too.
+    if (i <= kTarget && p.vectors[kDiagonal].data == nullptr)
+      sum = fmaf(number_of<C>(p, i == kSource ? kTarget : kSource, head, t),
+                 add(static_cast<long long>(kDiagonal) * z.T + t), sum);
   }
   shared[row * 32 + lane] = sum;
   __syncthreads();
   if (row != 0 || n >= count) return;
 #pragma unroll
   for (int r = 1; r < kRows; ++r) sum += shared[r * 32 + lane];
-  const int i = static_cast<int>(n / z.T), t = static_cast<int>(n % z.T);
+  if (i == kDecay) {  // 0 beyond the bounds of clip, whose derivative is that of what is inside at them, too
+    const float decay = number_of<C>(p, kDecay, head, t);
+    if (decay < p.decay_low || decay > p.decay_high) sum = 0.0f;
+  }
   constexpr DType kW = s.wdtype;
   if (i < kVectors)
     static_cast<Storage<kW>*>(p.residual.data)[head * p.residual.head + i * p.residual.row + t] =

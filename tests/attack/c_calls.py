@@ -33,6 +33,10 @@ class Tensor(Structure):
     _fields_ = [("data", c_void_p), ("batch", c_int64), ("head", c_int64), ("row", c_int64)]
 
 
+class Vector(Structure):
+    _fields_ = [("data", c_void_p), ("head", c_int64), ("token", c_int64)]
+
+
 class Args(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -45,7 +49,8 @@ class Args(Structure):
         ("workspace_size", c_size_t),
         ("first_row", c_int64),
         ("rows", c_int64),
-        *((name, c_float) for name in ("alpha", "beta", "gamma")),
+        *((name, Vector) for name in ("source", "target", "decay", "diagonal")),
+        *((name, c_float) for name in ("alpha", "beta", "gamma", "decay_low", "decay_high")),
     ]
 
 

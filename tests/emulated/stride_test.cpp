@@ -42,7 +42,7 @@ const Kernel kKernels[] = {
     {"scan", "scan,dtype=bf16,B=2,H=2,T=136,D=40,wdtype=f32,epilogue=bias+gelu+pre+gate+residual"},
     {"scan", "scan_grad_input,dtype=f32,B=2,H=2,T=136,D=40,layout=bdt,epilogue=residual"},
     {"scan", "scan_grad_weight,dtype=f16,B=2,H=2,T=136,D=40,epilogue=bias"},
-    {"scan", "scan_grad_weight,dtype=bf16,B=2,H=2,T=136,D=40,wdtype=f32,epilogue=grad_input"},
+    {"scan", "scan_grad_weight,dtype=bf16,B=2,H=2,T=136,D=40,epilogue=grad_input"},
     {"wgmma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,epilogue=bias+gelu+pre+gate+residual"},
     {"wgmma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,layout=bdt"},
     {"wgmma_sm90", "grad_input,dtype=bf16,B=2,H=2,T=136,D=72,wdtype=f32,epilogue=residual"},
@@ -118,7 +118,7 @@ FarTensor spread(const Problem& p, const Tensor& t, Axis far) {
   return out;
 }
 
-// Memory for tensors of one shape, and for decode's x, which has another one: 16-bit there.
+// Memory for tensors of one shape, and for decode's x and scan_grad_weight's dw, which have another one: 16-bit there.
 struct FarMemory {
   static constexpr int64_t kBytes = 4 * (kFar + (kFar >> 2)), kHalf = kBytes / 2;
   const DriverApi& api;
@@ -140,7 +140,9 @@ std::string compare(const Plan& plan, Workbench& bench, const HostBuffers& dense
   const std::vector<Tensor>& tensors = bench.list().tensors;
   std::vector<FarTensor> spreads(tensors.size());
   const auto at = [&](size_t i, int64_t byte) {
-    const bool apart = bench.problem().op == Op::kDecode && tensors[i].role == Role::kX;
+    const bool apart = bench.problem().op == Op::kDecode ? tensors[i].role == Role::kX
+                                                         : makes_vectors(bench.problem().op) &&
+                                                               of_weights(tensors[i]) && tensors[i].written;
     const int64_t first = static_cast<int64_t>(i) * kSlot * element_size(tensors[i].dtype);
     return memory.begin + static_cast<cuda::CUdeviceptr>((apart ? FarMemory::kHalf : 0) + first + byte);
   };

@@ -56,11 +56,18 @@ def test_structures_are_the_headers(repository, library):
         "workspace_size",
         "first_row",
         "rows",
+        "source",
+        "target",
+        "decay",
+        "diagonal",
         "alpha",
         "beta",
         "gamma",
+        "decay_low",
+        "decay_high",
     ]
     assert c_struct(header, "trigen_tensor") == ["data", "batch", "head", "row"]
+    assert c_struct(header, "trigen_vector") == ["data", "head", "token"]
     for prefix, names in (
         ("", library.OPS),
         ("", library.DTYPES),

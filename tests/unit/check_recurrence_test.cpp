@@ -70,7 +70,10 @@ class Faulty {
       for (int64_t t = 0; t < kT; ++t)
         vectors.push_back(i == scan::kDecay && t == 0
                               ? 0
-                              : load_element(w.dtype, data_of(list_, w, inputs_), vector_index(w, 0, i, t)));
+                              : vector_of(w.vectors, static_cast<scan::Vector>(i), [&](scan::Vector j) {
+                                  return load_element(w.dtype, data_of(list_, w, inputs_),
+                                                      vector_index(w, 0, j, t));
+                                }));
     const auto vector = [&](scan::Vector i) { return &vectors[static_cast<size_t>(i * kT)]; };
     const double *source = vector(scan::kSource), *target = vector(scan::kTarget),
                  *decay = vector(scan::kDecay), *diagonal = vector(scan::kDiagonal);
@@ -108,6 +111,16 @@ class Faulty {
             store(out, Role::kPre, t, column, source[t] * of_dx[at] + diagonal[t] * dy[at]);
         }
       }
+    }
+    for (int64_t t = 0; t < kT && makes_vectors(p.op); ++t) {
+      const auto sum = [&](int i) -> double& { return sums[static_cast<size_t>(i * kT + t)]; };
+      if (!w.vectors.of[scan::kDiagonal].given) {
+        sum(scan::kSource) += target[t] * sum(scan::kDiagonal);
+        sum(scan::kTarget) += source[t] * sum(scan::kDiagonal);
+      }
+      if (t > 0 && w.vectors.is_clipped(load_element(w.dtype, data_of(list_, w, inputs_),
+                                                     vector_index(w, 0, scan::kDecay, t))))
+        sum(scan::kDecay) = 0;
     }
     if (makes_vectors(p.op))
       for (int64_t i = 0; i < scan::kVectors; ++i)

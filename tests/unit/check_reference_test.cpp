@@ -55,12 +55,18 @@ struct Case {
 
 // W[t,s] of a W that is vectors, factor by factor; `without`: 1 in place of one of them.
 double scan_weight(const Case& c, int64_t h, int64_t t, int64_t s, int without = -1, int64_t at = -1) {
+  const Tensor& w = *c.list.find(Role::kW);
+  const VectorForms& forms = w.vectors;
   const auto value = [&](scan::Vector i, int64_t token) {
-    return i == without && token == at ? 1
-                                       : c.at(Role::kW, vector_index(*c.list.find(Role::kW), h, i, token));
+    if ((i == without && token == at) || !forms.of[i].given) return 1.0;
+    const double number =
+        c.at(Role::kW, h * forms.of[i].heads * w.head + i * w.row + token * forms.of[i].tokens);
+    const bool bounded = i == scan::kDecay && forms.low < forms.high;
+    return bounded ? std::clamp<double>(number, forms.low, forms.high) : number;
   };
   if (s > t) return 0;
-  if (s == t) return value(scan::kDiagonal, t);
+  if (s == t && (forms.of[scan::kDiagonal].given || without == scan::kDiagonal))
+    return value(scan::kDiagonal, t);
   double product = value(scan::kTarget, t) * value(scan::kSource, s);
   for (int64_t r = s + 1; r <= t; ++r) product *= value(scan::kDecay, r);
   return product;
@@ -70,6 +76,12 @@ double define_scan(const Case& c, Role role, int64_t h, int64_t row, int64_t col
   const Problem& p = c.problem;
   double sum = 0;
   if (p.op == Op::kScanGradWeight && role != Role::kPre) {
+    const Tensor& w = *c.list.find(Role::kW);
+    const bool derived = !w.vectors.of[scan::kDiagonal].given;
+    if (role != Role::kBias && column == scan::kDecay && w.vectors.low < w.vectors.high) {
+      const double decay = c.at(Role::kW, vector_index(w, h, column, row));
+      if (decay != std::clamp<double>(decay, w.vectors.low, w.vectors.high)) return 0;
+    }
     for (int64_t b = 0; b < p.B; ++b)
       for (int64_t d = 0; d < p.D; ++d)
         for (int64_t t = 0; t < p.T; ++t) {
@@ -79,8 +91,8 @@ double define_scan(const Case& c, Role role, int64_t h, int64_t row, int64_t col
           }
           for (int64_t s = 0; s <= t; ++s) {
             const bool factor = column == scan::kDiagonal ? s == t && t == row
-                                : column == scan::kSource ? s < t && s == row
-                                : column == scan::kTarget ? s < t && t == row
+                                : column == scan::kSource ? (s < t || derived) && s == row
+                                : column == scan::kTarget ? (s < t || derived) && t == row
                                                           : s < row && row <= t;
             if (factor)
               sum += c.activation(Role::kY, b, h, t, d) * c.activation(Role::kX, b, h, s, d) *
@@ -259,7 +271,8 @@ std::vector<std::string> variants() {
         "scan_grad_input,dtype=bf16,B=2,H=2,T=9,D=12,epilogue=residual",
         "scan_grad_input,dtype=f32,B=1,T=30,D=5,layout=bdt",
         "scan_grad_weight,dtype=bf16,B=2,H=2,T=9,D=12,wdtype=f32,epilogue=bias",
-        "scan_grad_weight,dtype=f32,B=3,T=30,D=5,layout=bdt",
+        "scan_grad_weight,dtype=f32,B=3,T=30,D=5,layout=bdt", "scan_grad_weight,dtype=f32,B=2,H=2,T=10,D=12",
+        "scan_grad_weight,dtype=f16,B=2,H=2,T=12,D=12",
         "scan_grad_weight,dtype=f16,B=2,H=2,T=9,D=12,epilogue=bias+grad_input",
         "scan_grad_weight,dtype=bf16,B=3,T=30,D=5,layout=bdt,wdtype=f32,epilogue=grad_input"})
     list.push_back(rest);

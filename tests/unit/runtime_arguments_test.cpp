@@ -455,6 +455,78 @@ TEST(BindArguments, InterleavedSlicesOfOneBufferDoNotOverlap) {
   EXPECT_EQ(bind("forward,dtype=bf16,B=4,T=64,D=32", args), "");
 }
 
+trigen_args of_scan() {
+  trigen_args args = plain();
+  args.w = nullptr;
+  args.source = {at(kW), 64, 1};
+  args.decay = {at(kOther), 1, 0};
+  return args;
+}
+constexpr const char* kScan = "scan,dtype=bf16,B=4,H=2,T=64,D=32,wdtype=f32";
+
+TEST(BindArguments, VectorsOfAScanAreGivenOneByOne) {
+  Params params;
+  trigen_args args = of_scan();
+  ASSERT_EQ(bind(kScan, args, 0, &params), "");
+  EXPECT_EQ(params.w, nullptr);
+  EXPECT_EQ(params.vectors[scan::kSource].data, at(kW));
+  EXPECT_EQ(params.vectors[scan::kSource].head, 64);
+  EXPECT_EQ(params.vectors[scan::kSource].token, 1);
+  EXPECT_EQ(params.vectors[scan::kTarget].data, nullptr) << "ones";
+  EXPECT_EQ(params.vectors[scan::kDecay].token, 0);
+  EXPECT_EQ(params.decay_low, -INFINITY) << "no bounds";
+  EXPECT_EQ(params.decay_high, INFINITY);
+  args.decay_low = 0.5F, args.decay_high = 0.5F;
+  ASSERT_EQ(bind(kScan, args, 0, &params), "");
+  EXPECT_EQ(params.decay_low, 0.5F);
+  EXPECT_EQ(params.decay_high, 0.5F);
+  args.decay_high = 0.25F;
+  EXPECT_THAT(bind(kScan, args), AllOf(HasSubstr("decay_low=0.5"), HasSubstr("decay_low <= decay_high")));
+  args.decay_high = NAN;
+  EXPECT_THAT(bind(kScan, args), HasSubstr("decay_high=nan"));
+  args = of_scan();
+  args.source.head = -64;
+  EXPECT_EQ(bind(kScan, args),
+            "source's head stride is -64; pass a positive number of elements, or 0 to repeat");
+  args = of_scan();
+  args.decay.data = at(kOther + 2);
+  EXPECT_THAT(bind(kScan, args), AllOf(HasSubstr("decay is at"), HasSubstr("4-byte alignment is needed")));
+  args = of_scan();
+  args.decay.data = at(kOther + 4), args.decay.head = 3;
+  EXPECT_EQ(bind(kScan, args), "") << "an element's alignment will do";
+  args.w = at(kW);
+  EXPECT_THAT(bind(kScan, args), HasSubstr("w is given, but the problem's W is vectors"));
+  args = of_scan();
+  args.source.token = INT64_MAX / 64;
+  EXPECT_THAT(bind(kScan, args), HasSubstr("source"));
+  args = of_scan();
+  args.diagonal = {at(kY + 64), 0, 0};
+  EXPECT_THAT(bind(kScan, args), HasSubstr("y overlaps diagonal"));
+  args.diagonal = args.decay;  // inputs may overlap
+  EXPECT_EQ(bind(kScan, args), "");
+  args = plain();
+  args.target = {at(kOther), 0, 0};
+  EXPECT_THAT(bind(kForward, args), HasSubstr("target is given, but only a scan has a use for it"));
+  args = plain();
+  args.decay_high = 1;
+  EXPECT_THAT(bind(kForward, args), HasSubstr("decay_low=0.000000 and decay_high=1.000000 are given"));
+}
+
+TEST(BindArguments, GradientsOfVectorsLieApart) {
+  constexpr const char* kProblem = "scan_grad_weight,dtype=bf16,B=4,H=2,T=64,D=32,wdtype=f32";
+  Params params;
+  trigen_args args = of_scan();
+  args.residual.data = at(0x70000000);
+  args.workspace = at(0x80000000), args.workspace_size = 4096;
+  ASSERT_EQ(bind(kProblem, args, 4096, &params), "");
+  EXPECT_EQ(params.residual.row, 64);
+  EXPECT_EQ(params.residual.head, 4 * 64);
+  args.residual.data = at(kW + 64 * 4);
+  EXPECT_THAT(bind(kProblem, args, 4096), HasSubstr("residual (dw) overlaps source"));
+  args.residual.data = nullptr;
+  EXPECT_THAT(bind(kProblem, args, 4096), HasSubstr("residual (dw) is null"));
+}
+
 TEST(BindArguments, AllocatesNothingOnSuccess) {
   const Problem full = problem("forward,dtype=bf16,B=4,T=64,D=32,epilogue=bias+gelu+pre+gate+residual");
   trigen_args args = plain();
@@ -469,6 +541,12 @@ TEST(BindArguments, AllocatesNothingOnSuccess) {
   const bool failed = static_cast<bool>(bind_arguments(full, 4096, args, params));
   EXPECT_EQ(allocations, before);
   EXPECT_FALSE(failed);
+  const Problem scans = problem(kScan);
+  trigen_args vectors = of_scan();
+  vectors.decay_low = 0.5F, vectors.decay_high = 1;
+  const int before_scan = allocations;
+  EXPECT_FALSE(static_cast<bool>(bind_arguments(scans, 0, vectors, params)));
+  EXPECT_EQ(allocations, before_scan);
   args.x.data = nullptr;
   EXPECT_NE(error_of(bind_arguments(full, 4096, args, params)), "");
   EXPECT_GT(allocations, before) << "the counter counts";

@@ -133,7 +133,7 @@ def _run(inputs, weight, bias, gate, residual, heads, taps, begin, count, pad, d
         weight.data_ptr(),
         0 if bias is None else bias.data_ptr(),
         launch.middle_of(bytes(24), gate, gate_strides, residual, residual_strides),
-        rows=launch.pack_rows(begin, count),
+        end=launch.pack_rows(begin, count),
     )
     return y
 

@@ -35,10 +35,11 @@ class Backward:
         """What makes dx, dW and dbias of this backward pass, as launch.Pair.run does, or None where it is no usual one."""
         raise NotImplementedError
 
-    def gradients(self, grad, x, weight, needs_bias: bool):
-        """(dx, dW, dbias or None), or None where this backward pass is a new one."""
+    def gradients(self, tensors, weight, needs_bias: bool):
+        """(dx, dW, dbias or None), or None where this backward pass is a new one. tensors: grad, x and those that weight is made of."""
         for check, with_bias, run in self.backward:
-            if with_bias is needs_bias and check(grad, x, weight):
+            if with_bias is needs_bias and check(*tensors):
+                grad, x = tensors[:2]
                 grad_pointer, x_pointer = grad.data_ptr(), x.data_ptr()
                 if (
                     (grad_pointer | x_pointer) & 15
@@ -49,18 +50,19 @@ class Backward:
                 return run(grad, x_pointer, grad_pointer, weight, self.bias if needs_bias else None)
         return None
 
-    def learn_gradients(self, grad, x, weight, needs_bias: bool) -> None:
+    def learn_gradients(self, tensors, weight, needs_bias: bool) -> None:
         """Remembers a backward pass that has just run, when it is a usual one."""
+        grad, x = tensors[:2]
         if (
             self.generation != launch.generation
             or recording.active is not None
             or len(self.backward) == guards._VARIANTS
-            or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15
+            or (grad.data_ptr() | x.data_ptr()) & 15
         ):
             return
         run = self.run_of(grad, x, weight, needs_bias)
         if run is not None:
-            self.backward = (*self.backward, (guards.guard(grad, x, weight), needs_bias, run))
+            self.backward = (*self.backward, (guards.guard(*tensors), needs_bias, run))
 
 
 class Call(Backward):
@@ -76,6 +78,8 @@ class Call(Backward):
         super().__init__(tensors[2] if len(tensors) == 3 else None)
 
     def run_of(self, grad, x, weight, needs_bias):
+        if weight.data_ptr() & 15:
+            return None
         pair = cuda.pair_of(grad, x, weight, needs_bias, self.options)
         return pair.run if type(pair) is launch.Pair else None
 
@@ -102,13 +106,13 @@ class Recorded(ops.Mixer):
         needs_x, needs_weight, needs_bias, _, _, _ = ctx.needs_input_grad
         usual = needs_x and needs_weight and not _grad_enabled()
         if usual:
-            got = call.gradients(grad, x, weight, needs_bias)
+            got = call.gradients((grad, x, weight), weight, needs_bias)
             if got is not None:
                 return (*got, None, None, None)
         ctx.options, ctx.bias = call.options, call.bias
         got = ops.derivative(ctx, (x, weight), grad)
         if usual and ops.direct(grad, weight):
-            call.learn_gradients(grad, x, weight, needs_bias)
+            call.learn_gradients((grad, x, weight), weight, needs_bias)
         return got
 
 

@@ -20,7 +20,6 @@ from . import guards, problems
 
 # Sources of memory, and questions to a device. Aliased so that tests on the emulated device can replace them.
 empty, empty_like, contiguous = torch.empty, torch.empty_like, torch.Tensor.contiguous
-stack = torch.stack
 is_capturing = torch.cuda.is_current_stream_capturing
 raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda device: torch.cuda.current_stream(device).cuda_stream
@@ -28,8 +27,12 @@ raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
 
 _pack, _SIZE = library.ARGS_PREPARED.pack, library.ARGS_PREPARED.size
 _pack_middle = struct.Struct("24sq24sq24sq24s").pack  # strides of the second tensor; pre, gate, residual with theirs
-_NONE, _ALL_ROWS = bytes(24), bytes(32)
-pack_strides, pack_rows = struct.Struct("3q").pack, struct.Struct("2q16x").pack
+_NONE, _NO_END = bytes(24), bytes(library.ARGS_END)
+pack_strides, pack_rows = struct.Struct("3q").pack, struct.Struct(f"2q{library.ARGS_END - 16}x").pack
+pack_repeats = struct.Struct("2q").pack  # strides of a vector
+pack_vectors = struct.Struct(
+    "16xq16sq16sq16sq16s12x2f4x"
+).pack  # source, target, decay, diagonal with theirs; bounds of decays
 _run = None  # trigen_plan_run, once the library is loaded
 log.notices_are_said()  # by notes()
 
@@ -99,17 +102,18 @@ class Launch:
         bias: int = 0,
         middle: bytes = b"",
         workspace: int = 0,
-        rows: bytes = _ALL_ROWS,
+        end: bytes = _NO_END,
     ) -> None:
         """Launches on the current stream of the launch's device. x, y, weight, bias: addresses, in trigen_args' roles (0: none). middle:
-        with_extras' bytes. workspace: memory of at least self.workspace bytes, or 0: run takes its own. rows: pack_rows(first, count)."""
+        with_extras' bytes. workspace: memory of at least self.workspace bytes, or 0: run takes its own. end: pack_rows(first, count) of decode,
+        pack_vectors of a scan, whose weight is 0."""
         size = self.workspace
         if size and not workspace:
             scratch = empty_like(self.scratch)
             workspace = scratch.data_ptr()
         status = _run(
             self.handle,
-            _pack(_SIZE, x, self.x, y, middle or self.middle, weight, self.weight, bias, workspace, size, rows),
+            _pack(_SIZE, x, self.x, y, middle or self.middle, weight, self.weight, bias, workspace, size, end),
             raw_stream(self.index),
         )
         if status:

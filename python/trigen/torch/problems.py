@@ -117,8 +117,8 @@ def problem_of(call: Call) -> Problem:
                 pointers |= tensor.data_ptr()
     rows, elements = sizes.weight_rows
     wstrides, weight_pointer = (rows * elements, elements), 0
-    if call.op.startswith("scan"):  # w [4, H, n], contiguous
-        wstrides, weight_pointer = (sizes.n, sizes.H * sizes.n), call.weight.data_ptr()
+    if call.op.startswith("scan"):  # the gradients of w [4, H, n], contiguous; vectors are read singly
+        wstrides = sizes.n, sizes.H * sizes.n
     elif call.weight is not None:
         own = weight_strides(call.weight, sizes.form)
         if own is None:

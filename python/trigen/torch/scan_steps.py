@@ -34,7 +34,7 @@ def scan_state(
     arguments.check_tensor(x, "x")
     arguments.check_options(layout, "lower", 0, "none", "default", "dense")
     given = vectors.tensors_of(x, (source, target, decay, diagonal, bias))
-    w, _ = vectors.placed(x, given, layout, decay_range, decay_constant).make(given)
+    w = vectors.placed(x, given, layout, decay_range, decay_constant).make(given)
     sizes = check(x, w, None, None, None, layout, "none")
     with torch._C._DisableAutocast():
         return recurrence.last_state(w, plain.heads_first(x, sizes, layout)).flatten(1)
@@ -80,7 +80,8 @@ def scan_step(
         raise ValueError(f"t={t!r}; allowed: an integer from 0 {f'to {tokens - 1}' if tokens > 1 else 'on'}")
     check_features(x.shape[1], heads, x)
     with torch._C._DisableAutocast():
-        w, offset = these.place(given, t, 1).make(given)
+        these.place(given, t, 1)
+        w, offset = these.make(given), these.bias(given)
         write, read, keep, diag = w.unbind()  # [H, 1]
         if t == 0:
             keep = torch.zeros_like(keep)  # decay[0] does not count, whatever it holds

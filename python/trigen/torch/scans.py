@@ -8,8 +8,8 @@ trigen::scan_grad_weight.
 
 The operators take the vectors as one tensor w [4, H, n] (source, target, decay, diagonal; float32, or x's dtype), bias [H, n] (of one
 head [n] as well) of w's dtype.
-The functional form makes it of what it is given (vectors.py): in plain eager mode inside the derivative, Scan, else ahead of the operator, by
-differentiable torch. Derivatives of the derivative are made in plain torch (recurrence.py).
+The functional form makes it of what it is given (vectors.py) by differentiable torch, but not in plain eager mode: there its derivative, Scan,
+has kernels take the vectors as they are. Derivatives of the derivative are made in plain torch (recurrence.py).
 
 A combination of shapes, strides, dtypes and modes that ran before in plain eager mode is recognised by one check in C, as known.py's; what its
 vectors and launches are is in its Call.
@@ -55,7 +55,7 @@ def scan(
     source, target, decay, diagonal   [T], [H, T], or what broadcasts to that: a number, [H, 1]; decay also [H], beside others that have H
                rows. Left out, the first three are ones and diagonal is source * target. decay[0] does not count
     decay_range, decay_constant   the decay is clip(decay, *decay_range) ** (1 / decay_constant): what torch.clip and ** ahead of the call
-               compute, with their derivatives, in fewer operations and in the recurrence's dtype
+               compute, with their derivatives, in the recurrence's dtype and, what clips, in the kernels
     bias       [T] or [H, T]
     gate, residual   like x
     activation None, "gelu" (exact) or "silu"
@@ -111,10 +111,9 @@ def scan(
         return y if lying is None else y.mT
     placed = vectors.placed(x, given, layout, decay_range, decay_constant)
     if key is None or not ops.direct(*tensors):
-        w, bias = placed.make(given)
+        w, bias = placed.make(given), placed.bias(given)
         run = _differentiable.run if not _compiling() and transforms.wanted() else _scan
         return run(x, w, bias, gate, residual, layout, name, False)[0]
-    placed.keep_ones()
     call = Call(placed, layout, name, tensors, autocast)
     y = call(tensors)
     if guards.works() and _calls.has_room(key):
@@ -210,18 +209,22 @@ _plain = SimpleNamespace(
 # ---- NVIDIA GPUs -----------------------------------------------------------------------------------------------------------
 
 
-def _launch(op, tensors, vectors, options, make):
-    """The launch of this combination, made when it is new. tensors: those like x; vectors: w, bias. Each but the first of both may be None."""
-    low, present = 0, [one for one in vectors if one is not None]
+def _launch(op, tensors, like, options, make):
+    """The launch of this combination, made when it is new. tensors: those like x, each but the first may be None. like: Rows'."""
+    low, present = 0, []
     for tensor in tensors:
         if tensor is not None:
             low |= tensor.data_ptr()
             present.append(tensor)
-    key = op, tensors[0].shape, options, low & 15, vectors[0].data_ptr() & 15
+    key = op, tensors[0].shape, like.shape, like.dtype, options, low & 15
     found = launch.launches.find(key, present, make)
     if recording.active is not None and found.handle:
         launch.record(found)
     return found
+
+
+def _rows(w) -> vectors.Rows:
+    return w if type(w) is vectors.Rows else vectors.rows_of(w)
 
 
 def _contiguous(tensor):
@@ -232,82 +235,91 @@ def _like(x, found):
     return launch.empty_like(x) if found.like_x else launch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-def _run_launch(x, w, bias, gate, residual, layout, activation, pre) -> launch.Launch:
+def _run_launch(x, like, bias, gate, residual, layout, activation, pre) -> launch.Launch:
     def make():
-        sizes = check(x, w, bias, gate, residual, layout, activation)
-        return launch.make(problems.scan(sizes, x, w, bias, gate, residual, layout, activation, pre))
+        sizes = check(x, like, bias, gate, residual, layout, activation)
+        return launch.make(problems.scan(sizes, x, like, bias, gate, residual, layout, activation, pre))
 
-    options = layout, activation, pre, bias is None, gate is None, residual is None
-    return _launch("scan", (x, gate, residual), (w, bias), options, make)
+    options = layout, activation, pre, None if bias is None else bias.shape, gate is None, residual is None
+    return _launch("scan", (x, gate, residual), like, options, make)
 
 
-def _launched(found, x, w, bias, gate, residual, pre):
-    """(y, pre or None) by that launch."""
+def _launched(found, x, packed: bytes, bias, gate, residual, pre):
+    """(y, pre or None) by that launch of Rows.packed."""
     y = _like(x, found)
     z = launch.empty_like(y) if pre else None
     extras = b"" if z is None and gate is None and residual is None else found.with_extras(z, gate, residual)
-    found.run(x.data_ptr(), y.data_ptr(), w.data_ptr(), 0 if bias is None else bias.data_ptr(), extras)
+    found.run(x.data_ptr(), y.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), extras, 0, packed)
     return y, z
 
 
+# w of these is the operators', or Rows, whose gradients they make.
+
+
 def _cuda_run(x, w, bias, gate, residual, layout, activation, pre):
-    w, bias = _contiguous(w), _contiguous(bias)
-    found = _run_launch(x, w, bias, gate, residual, layout, activation, pre)
+    rows, bias = _rows(w), _contiguous(bias)
+    found = _run_launch(x, rows.like, bias, gate, residual, layout, activation, pre)
     if found.copies:
-        copied = cuda._copied((x, w, bias, gate, residual), found.copies)
+        copied = cuda._copied((x, rows, bias, gate, residual), found.copies)
         return _cuda_run(*copied, layout, activation, pre)
     if not found.handle:
-        return _plain_run(x, w, bias, gate, residual, layout, activation, pre)
-    return _launched(found, x, w, bias, gate, residual, pre)
+        return _plain_run(x, rows.make(), bias, gate, residual, layout, activation, pre)
+    return _launched(found, x, rows.packed, bias, gate, residual, pre)
 
 
-def _grad_input_launch(grad, w, layout) -> launch.Launch:
+def _grad_input_launch(grad, like, layout) -> launch.Launch:
     def make():
-        sizes = check(grad, w, None, None, None, layout, "none", "grad")
-        return launch.make(problems.scan_grad_input(sizes, grad, w, layout))
+        sizes = check(grad, like, None, None, None, layout, "none", "grad")
+        return launch.make(problems.scan_grad_input(sizes, grad, like, layout))
 
-    return _launch("scan_grad_input", (grad,), (w,), layout, make)
+    return _launch("scan_grad_input", (grad,), like, layout, make)
 
 
 def _cuda_grad_input(grad, w, layout):
-    w = _contiguous(w)
-    found = _grad_input_launch(grad, w, layout)
+    rows = _rows(w)
+    found = _grad_input_launch(grad, rows.like, layout)
     if found.copies:
-        return _cuda_grad_input(launch.contiguous(grad), w, layout)
+        return _cuda_grad_input(launch.contiguous(grad), rows, layout)
     if not found.handle:
-        return _plain_grad_input(grad, w, layout)
+        return _plain_grad_input(grad, rows.make(), layout)
     dx = _like(grad, found)
-    found.run(dx.data_ptr(), grad.data_ptr(), w.data_ptr())
+    found.run(dx.data_ptr(), grad.data_ptr(), 0, end=rows.packed)
     return dx
 
 
-def _grad_weight_launch(grad, x, w, bias, layout, dx) -> launch.Launch:
+def _grad_weight_launch(grad, x, like, bias, layout, dx) -> launch.Launch:
     def make():
-        found = launch.make(problems.scan_grad_weight(_check_pair(grad, x, w, layout), grad, x, w, bias, layout, dx))
-        found.outputs = (launch.like(w.shape[1:] if bias else 0, w.dtype, w.device),)
+        sizes = _check_pair(grad, x, like, layout)
+        found = launch.make(problems.scan_grad_weight(sizes, grad, x, like, bias, layout, dx))
+        found.outputs = (
+            launch.like(like.shape, like.dtype, like.device),
+            launch.like(like.shape[1:] if bias else 0, like.dtype, like.device),
+        )
         return found
 
-    return _launch("scan_grad_weight", (grad, x), (w,), (layout, bias, dx), make)
+    return _launch("scan_grad_weight", (grad, x), like, (layout, bias, dx), make)
 
 
-def _launched_backward(found, x_pointer: int, grad_pointer: int, w, dx, db):
+def _launched_backward(found, x_pointer: int, grad_pointer: int, packed: bytes, dx, db):
     """(dx, dw) by that launch, which fills dx and db where they are not None."""
-    dw = launch.empty_like(w)
+    dw = launch.empty_like(found.outputs[0])
     extras = found.with_extras(dx, None, dw)
-    found.run(x_pointer, grad_pointer, w.data_ptr(), 0 if db is None else db.data_ptr(), extras)
+    found.run(x_pointer, grad_pointer, 0, 0 if db is None else db.data_ptr(), extras, 0, packed)
     return dx, dw
 
 
 def _cuda_backward(grad, x, w, bias, layout, wants_dx=True):
     """(dx or None, dw, dbias)."""
-    w = _contiguous(w)
-    found = _grad_weight_launch(grad, x, w, bias, layout, wants_dx)
+    rows = _rows(w)
+    found = _grad_weight_launch(grad, x, rows.like, bias, layout, wants_dx)
     if found.copies:
-        return _cuda_backward(*cuda._copied((grad, x), found.copies), w, bias, layout, wants_dx)
+        return _cuda_backward(*cuda._copied((grad, x), found.copies), rows, bias, layout, wants_dx)
     if not found.handle:
-        return _plain_backward(grad, x, w, bias, layout, wants_dx)
-    dx, db = _like(x, found) if wants_dx else None, launch.empty_like(found.outputs[0])
-    return *_launched_backward(found, x.data_ptr(), grad.data_ptr(), w, dx, db if bias else None), db
+        whole = rows.make()
+        dx, dw, db = _plain_backward(grad, x, whole, bias, layout, wants_dx)
+        return dx, rows.vectors.of_given(dw, whole, rows.given, [one is not None for one in rows.given]), db
+    dx, db = _like(x, found) if wants_dx else None, launch.empty_like(found.outputs[1])
+    return *_launched_backward(found, x.data_ptr(), grad.data_ptr(), rows.packed, dx, db if bias else None), db
 
 
 def _cuda_grad_weight(grad, x, w, bias, layout):
@@ -347,6 +359,7 @@ class Call(known.Backward):
         "device",
         "kernels",
         "launch",
+        "strides",
         "check",
         "grad_mode",
         "autocast",
@@ -373,34 +386,51 @@ class Call(known.Backward):
         if self.wants:
             return _apply(*tensors, self)
         x, *given, gate, residual = tensors
-        return self.run(x, *self.vectors.make(given), gate, residual)[0]
+        return self.run(x, given, gate, residual)[0]
 
-    def run(self, x, w, bias, gate, residual):
+    def run(self, x, given, gate, residual):
         """(y, pre or None)."""
         found, low = self.launch, x.data_ptr()
         for one in (gate, residual):
             if one is not None:
                 low |= one.data_ptr()
         usual = not low & 15 and recording.active is None and self.generation == launch.generation
+        made_of = self.vectors
+        bias = made_of.bias(given)
         if found is not None and usual:
-            return _launched(found, x, w, bias, gate, residual, self.keeps)
+            rows = made_of.ahead(given)
+            return _launched(found, x, made_of.pack(rows, self.strides), bias, gate, residual, self.keeps)
+        w = _weight_of(made_of, self.kernels, given)
         results = self.kernels.run(x, w, bias, gate, residual, self.layout, self.activation, self.keeps)
         if usual and self.kernels is _cuda:
-            found = _run_launch(x, w, bias, gate, residual, self.layout, self.activation, self.keeps)
+            found = _run_launch(x, w.like, bias, gate, residual, self.layout, self.activation, self.keeps)
             if found.handle and not found.copies:
-                self.launch, self.bias = found, bias if bias is None else launch.empty_like(bias.detach())
+                self.strides, self.bias = (
+                    made_of.strides(w.kept),
+                    bias if bias is None else launch.empty_like(bias.detach()),
+                )
+                self.launch = found
         return results
 
-    def run_of(self, grad, x, w, needs_bias: bool):
-        found = _grad_weight_launch(grad, x, w, needs_bias, self.layout, True)
+    def run_of(self, grad, x, given, needs_bias: bool):
+        made_of = self.vectors
+        found = _grad_weight_launch(grad, x, made_of.like, needs_bias, self.layout, True)
         if not found.handle or not grad.is_contiguous():
             return None
+        strides = made_of.strides(made_of.ahead(given))
 
-        def run(grad, x_pointer: int, grad_pointer: int, w, bias):
+        def run(grad, x_pointer: int, grad_pointer: int, given, bias):
+            rows = made_of.ahead(given)
             db = None if bias is None else launch.empty_like(bias)
-            return *_launched_backward(found, x_pointer, grad_pointer, w, launch.empty_like(grad), db), db
+            packed = made_of.pack(rows, strides)
+            return *_launched_backward(found, x_pointer, grad_pointer, packed, launch.empty_like(grad), db), db
 
         return run
+
+
+def _weight_of(made_of, kernels, given):
+    """w as those kernels take it."""
+    return made_of.rows(given) if kernels is _cuda else made_of.make(given)
 
 
 _calls = guards.Known()
@@ -415,7 +445,8 @@ class _Operator:
     def __init__(self, layout: str, activation: str, keeps: bool) -> None:
         self.layout, self.activation, self.keeps = layout, activation, keeps
 
-    def run(self, x, w, bias, gate, residual):
+    def run(self, x, given, gate, residual):
+        w, bias = self.vectors.make(given), self.vectors.bias(given)
         return _below_autograd(x, w, bias, gate, residual, self.layout, self.activation, self.keeps)
 
 
@@ -425,10 +456,9 @@ class Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, source, target, decay, diagonal, bias, gate, residual, call):
         given = source, target, decay, diagonal, bias
-        w, bias = call.vectors.make(given)
-        y, pre = call.run(x, w, bias, gate, residual)
+        y, pre = call.run(x, given, gate, residual)
         ctx.call = call
-        ctx.save_for_backward(x, w, *given, *((bias, gate, pre) if call.keeps else ()))
+        ctx.save_for_backward(x, *given, *((gate, pre) if call.keeps else ()))
         return y
 
     @staticmethod
@@ -436,40 +466,45 @@ class Scan(torch.autograd.Function):
         call = ctx.call
         layout = call.layout
         needs_x, *needs, needs_gate, needs_residual, _ = ctx.needs_input_grad
-        x, w, *given = ctx.saved_tensors
+        x, *given = ctx.saved_tensors
         given, kept = given[:5], given[5:]
         needs_w, needs_bias = any(needs[:4]), needs[4]
         again = torch.is_grad_enabled()  # to be differentiated again, so as a function of what it is made of
         pair = needs_x and needs_w and not again and call.launch is not None
         dz, dgate, got = grad, None, None
+        present = [one for one in given if one is not None]
         if pair and not kept:
-            got = call.gradients(dz, x, w, needs_bias)
+            got = call.gradients((dz, x, *present), given, needs_bias)
         if got is None:
-            kernels = _kernels_of_backward(grad, w)
-            if again:
-                w, rows = call.vectors.make(given)
+            kernels = _kernels_of_backward(grad, x, *present)
             if kept:
-                bias, gate, pre = kept
+                gate, pre = kept
                 if again:
-                    pre = kernels.run(x, w, rows, None, None, layout, "none", False)[0]
+                    w, bias = call.vectors.make(given), call.vectors.bias(given)
+                    pre = kernels.run(x, w, bias, None, None, layout, "none", False)[0]
                 dz, dgate = kernels.grad_epilogue(grad, pre, gate, call.activation)
-                got = call.gradients(dz, x, w, needs_bias) if pair else None
+                got = call.gradients((dz, x, *present), given, needs_bias) if pair else None
         if got is not None:
             dx, dw, db = got
-        elif needs_x and needs_w:
-            dx, dw, db = kernels.backward(dz, x, w, needs_bias, layout)
-            if pair and kernels is _cuda:
-                call.learn_gradients(dz, x, w, needs_bias)
         else:
-            dx = kernels.grad_input(dz, w, layout) if needs_x else None
+            w = _weight_of(call.vectors, kernels, given)
             dw = db = None
-            if needs_w:
-                dw, db = kernels.grad_weight(dz, x, w, needs_bias, layout)
-            elif needs_bias:
-                db = ops.bias_gradient(dz, tuple(w.shape[1:]), w.dtype, layout)
+            if needs_x and needs_w:
+                dx, dw, db = kernels.backward(dz, x, w, needs_bias, layout)
+                if pair and kernels is _cuda:
+                    call.learn_gradients((dz, x, *present), given, needs_bias)
+            else:
+                dx = kernels.grad_input(dz, w, layout) if needs_x else None
+                if needs_w:
+                    dw, db = kernels.grad_weight(dz, x, w, needs_bias, layout)
+                elif needs_bias:
+                    like = w.like if kernels is _cuda else w
+                    db = ops.bias_gradient(dz, tuple(like.shape[1:]), like.dtype, layout)
+            if needs_w and kernels is not _cuda:
+                dw = call.vectors.of_given(dw, w, given, needs)
         return (
             dx,
-            *call.vectors.gradients(dw, db, w, given, needs),
+            *call.vectors.gradients(dw, db, given, needs),
             dgate if needs_gate else None,
             grad if needs_residual else None,
             None,
@@ -479,10 +514,10 @@ class Scan(torch.autograd.Function):
 _apply = super(torch.autograd.Function, Scan).apply  # as ops.apply_direct
 
 
-def _kernels_of_backward(grad, w):
+def _kernels_of_backward(grad, *tensors):
     if torch.is_grad_enabled() or ops._functorch() is not None:
         return _differentiable
-    return kernels_of(grad) if ops.direct(grad, w) and not ops._is_batched(grad) else _operators
+    return kernels_of(grad) if ops.direct(grad, *tensors) and not ops._is_batched(grad) else _operators
 
 
 # ---- registration ----------------------------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
 """The vectors of a scan: checked, put together as the operators' w [4, H, n], and w's gradients taken apart again.
 
-What the shapes and dtypes of a combination of vectors ask for is found once, by Vectors; then each call does just that. Making w takes one
-operation of PyTorch beyond views (more where vectors are of another dtype, or the diagonal is a product), and each gradient at most one.
+What the shapes and dtypes of a combination of vectors ask for is found once, by Vectors; then each call does just that. Kernels take the vectors
+as they are given (Rows), clip and repeat them themselves and make the gradients of that: no operation of PyTorch is ahead of them, unless a vector
+is of another dtype or decays have a root, and behind them one sum for each vector that repeats.
 """
 
 from __future__ import annotations
 
-import functools
+import ctypes
 import math
-import struct
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -20,7 +20,6 @@ from . import arguments, launch, ops
 Vector = Union[torch.Tensor, float, None]
 
 NAMES = ("source", "target", "decay", "diagonal", "bias")
-_hardtanh_backward = torch.ops.aten.hardtanh_backward.default
 _SOURCE, _TARGET, _DECAY, _DIAGONAL, _BIAS = range(5)
 
 
@@ -61,7 +60,9 @@ class Vectors:
 
     heads, tokens   H, T: what the vectors' sizes come to. T is 1 where none has more
     wide            the dtype that recurrences are computed in
-    clip, power     what is done to a decay: clip(decay, *clip) ** power"""
+    clip, power     what is done to a decay: clip(decay, *clip) ** power
+    made, changed   steps of what kernels, and what plain torch, do not take as it is
+    like, bounds    Rows', and what kernels clip decays to (0, 0: they do not), once there were rows"""
 
     def __init__(
         self,
@@ -72,8 +73,8 @@ class Vectors:
     ) -> None:
         """given: by NAMES, None for what is left out. Raises ValueError for what does not go together."""
         self.wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        self.device, self.heads, self.tokens, self.ones = x.device, 1, 1, None
-        self.clip = None
+        self.device, self.heads, self.tokens, self.like = x.device, 1, 1, None
+        self.clip, self.bounds = None, (0.0, 0.0)
         if decay_range is not None or decay_constant != 1:
             self.clip = check_decay(decay_range, decay_constant)
         self.power = 1 / decay_constant
@@ -122,35 +123,105 @@ class Vectors:
             small = None if whole else shape
             dtype = value.dtype if value.dtype != self.wide else None
             self.steps.append(_Step(at, tuple(value.shape), of_heads, part, dtype, small))
-        self.changed = [step for step in self.steps if step.at == _DECAY or not step.is_whole()]
+        self.changed = [step for step in self.steps if step.at not in (_DECAY, _BIAS) and not step.is_whole()]
+        steps = {step.at: step for step in self.steps}
+        self.decay, self.of_bias = steps.get(_DECAY), steps.get(_BIAS)
+        self.made = [
+            step for step in self.steps if step.at < _BIAS and (step.dtype is not None or self._has_root(step))
+        ]
         source, target, decay, diagonal, _ = self.given
         self.lacks = not (source and target and decay and (diagonal or source or target))
         return self
 
-    def make(self, given: Sequence[Optional[torch.Tensor]]) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-        """(w [4, H, n], bias [H, n] or None; of one head [n] as well), contiguous; by differentiable torch."""
+    def _has_root(self, step: _Step) -> bool:
+        return step.at == _DECAY and self.power != 1
+
+    # ---- as kernels take them ----
+
+    def rows(self, given: Sequence[Optional[torch.Tensor]]) -> Rows:
+        if self.like is None:
+            if self.decay is not None and self.clip is not None and self.power == 1:
+                lowest, highest = (ctypes.c_float(bound).value for bound in self.clip)
+                self.bounds = lowest, max(highest, 2.0**-149)  # above 0, as before it was rounded
+            self.like = launch.like((4, self.heads, self.n), self.wide, self.device)
+        rows = self.ahead(given)
+        return Rows(self.like, self.pack(rows, self.strides(rows)), rows, self, given)
+
+    def ahead(self, given: Sequence[Optional[torch.Tensor]]) -> Sequence[Optional[torch.Tensor]]:
+        """given with what kernels do not do themselves done."""
+        if not self.made:
+            return given
         rows = list(given)
+        for step in self.made:
+            row = rows[step.at] if step.dtype is None else rows[step.at].to(self.wide)
+            rows[step.at] = launch.contiguous(self._decay(row) if self._has_root(step) else row)
+        return rows
+
+    def strides(self, rows: Sequence[Optional[torch.Tensor]]) -> Tuple[bytes, ...]:
+        """For pack, of each of ahead's."""
+        packed = [launch.pack_repeats(0, 0)] * 4
+        for at, row in enumerate(rows[:4]):
+            if row is not None and row.dim() > 0:
+                of_heads = at == _DECAY and self.of_heads
+                steps = [stride if size > 1 else 0 for size, stride in zip(row.shape, row.stride())]
+                packed[at] = launch.pack_repeats(*([steps[0], 0] if of_heads else [0, *steps][-2:]))
+        return tuple(packed)
+
+    def pack(self, rows: Sequence[Optional[torch.Tensor]], strides: Sequence[bytes]) -> bytes:
+        """The end of a launch's argument block."""
+        source, target, decay, diagonal, _ = rows
+        return launch.pack_vectors(
+            0 if source is None else source.data_ptr(),
+            strides[_SOURCE],
+            0 if target is None else target.data_ptr(),
+            strides[_TARGET],
+            0 if decay is None else decay.data_ptr(),
+            strides[_DECAY],
+            0 if diagonal is None else diagonal.data_ptr(),
+            strides[_DIAGONAL],
+            *self.bounds,
+        )
+
+    def bias(self, given: Sequence[Optional[torch.Tensor]]) -> Optional[torch.Tensor]:
+        """[H, n], of one head [n] as well, contiguous; by differentiable torch."""
+        step, bias = self.of_bias, given[_BIAS]
+        if step is None:
+            return None
+        if not step.is_whole():
+            bias = self._read(step, bias)
+            bias = bias if step.small is None else bias.expand(self.heads, self.n)
+        return bias if bias.is_contiguous() else launch.contiguous(bias)
+
+    # ---- as plain torch does ----
+
+    def make(self, given: Sequence[Optional[torch.Tensor]]) -> torch.Tensor:
+        """w [4, H, n], by differentiable torch."""
+        parts = list(given[:4])
         for step in self.changed:
-            row = self._read(step, given[step.at])
-            if step.at == _DECAY:
-                row = self._decay(row)
-            rows[step.at] = row if step.small is None else row.expand(self.heads, self.n)
-        source, target, decay, diagonal, bias = rows
+            parts[step.at] = self._whole(step, self._read(step, given[step.at]))
+        if self.decay is not None:
+            parts[_DECAY] = self._whole(self.decay, self._decay(self._read(self.decay, given[_DECAY])))
+        source, target, _, diagonal = parts
         if diagonal is None:
-            diagonal = target if source is None else source if target is None else source * target
-        parts = [source, target, decay, diagonal]
+            parts[_DIAGONAL] = target if source is None else source if target is None else source * target
         if self.lacks:
-            one = self._ones() if self.ones is None else self.ones
+            one = torch.ones((), dtype=self.wide, device=self.device).expand(self.heads, self.n)
             parts = [one if part is None else part for part in parts]
-        return launch.stack(parts), bias if bias is None or bias.is_contiguous() else bias.contiguous()
+        return torch.stack(parts)
 
-    def keep_ones(self) -> None:
-        """For calls of plain eager mode."""
-        if not _capturing(self.device):
-            self.ones = self._ones()
+    def of_given(self, dw, w, given, needs: Sequence[bool]) -> List[Optional[torch.Tensor]]:
+        """The gradients of make's w as kernels make them, where needs says so: of the vectors that are given, a number for each head and token; by
+        differentiable torch."""
+        rows = [row if needed else None for row, needed in zip(dw, needs)]
+        for at in (_SOURCE, _TARGET):
+            if self.derived and needs[at]:
+                rows[at] = torch.addcmul(rows[at], dw[_DIAGONAL], w[_TARGET - at])
+        if needs[_DECAY] and self.power == 1:
+            rows[_DECAY] = self._inside(rows[_DECAY], self._read(self.decay, given[_DECAY]))
+        return rows
 
-    def _ones(self) -> torch.Tensor:
-        return constant((1.0,), self.wide, self.device).expand(self.heads, self.n)
+    def _whole(self, step: _Step, row: torch.Tensor) -> torch.Tensor:
+        return row if step.small is None else row.expand(self.heads, self.n)
 
     def _read(self, step: _Step, row: torch.Tensor) -> torch.Tensor:
         """row in the shape step.small."""
@@ -165,16 +236,16 @@ class Vectors:
             raw = raw.clip(*self.clip)
         return raw if self.power == 1 else raw**self.power
 
-    def _raw_gradient(self, grad: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
-        """That of _decay's argument, grad being its result's; at the bounds as clip's."""
-        if self.power != 1:
-            grad = grad * (self.power * (raw if self.clip is None else raw.clip(*self.clip)) ** (self.power - 1))
-        # One operation where clip's derivative is five. It is 0 at its bounds, which are the next numbers beyond clip's.
-        return grad if self.clip is None else _hardtanh_backward(grad, raw, *_beyond(self.clip, self.wide))
+    def _inside(self, grad: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
+        """clip's derivative: at the bounds as inside."""
+        if self.clip is None:
+            return grad
+        lowest, highest = self.clip
+        return grad.masked_fill((raw < lowest) | (raw > highest), 0)
 
-    def gradients(self, dw, db, w, given, needs: Sequence[bool]) -> List[Optional[torch.Tensor]]:
-        """The gradients of what make was given, None where needs says so, of those of what it made; by differentiable torch. dw is None where
-        none of the first four is needed. w: what make made."""
+    def gradients(self, dw, db, given, needs: Sequence[bool]) -> List[Optional[torch.Tensor]]:
+        """The gradients of what is given, None where needs says so, of a number for each head and token as kernels or of_given make them, and of
+        bias's; by differentiable torch. dw is None where none of the first four is needed."""
         if self.sums is None:
             self.sums = [None if step.small is None else _sum_to(step.small, self.heads, self.n) for step in self.steps]
         gradients: List[Optional[torch.Tensor]] = [None] * 5
@@ -183,9 +254,6 @@ class Vectors:
             if not needs[at]:
                 continue
             row = db if at == _BIAS else dw[at]
-            if self.derived and at <= _TARGET:
-                other = _TARGET - at
-                row = torch.addcmul(row, dw[_DIAGONAL], w[other]) if self.given[other] else row + dw[_DIAGONAL]
             if at == _BIAS and to is None:
                 row = row if row.dim() == len(step.shape) else row.reshape(-1)
             elif to is not None:
@@ -193,8 +261,10 @@ class Vectors:
                     row = row.sum(to.axes, to.keeps_axes)
                 if to.shape is not None:
                     row = row.reshape(to.shape)
-            if at == _DECAY and (self.clip is not None or self.power != 1):
-                row = self._raw_gradient(row, self._read(step, given[at]))
+            if self._has_root(step):
+                raw = self._read(step, given[at])
+                clipped = raw if self.clip is None else raw.clip(*self.clip)
+                row = self._inside(row * (self.power * clipped ** (self.power - 1)), raw)
             if step.dtype is not None:
                 row = row.to(step.dtype)
             if step.part:
@@ -203,19 +273,55 @@ class Vectors:
         return gradients
 
 
+class Rows(NamedTuple):
+    """A scan's vectors as kernels take them."""
+
+    like: torch.Tensor  # [4, H, n] of their dtype, and so of their gradients'
+    packed: bytes  # the end of a launch's argument block
+    kept: Sequence[Optional[torch.Tensor]]  # what the addresses there are of
+    vectors: Union[Vectors, _Whole]
+    given: Sequence[Optional[torch.Tensor]]
+
+    def make(self) -> torch.Tensor:
+        return self.vectors.make(self.given)
+
+
 class _Whole:
     """Vectors' part where w is given itself, in source's place."""
 
     @staticmethod
     def make(given):
-        return given[_SOURCE], given[_BIAS]
+        return given[_SOURCE]
 
     @staticmethod
-    def gradients(dw, db, w, given, needs):
+    def bias(given):
+        return given[_BIAS]
+
+    @staticmethod
+    def rows(given):
+        return rows_of(given[_SOURCE])
+
+    @staticmethod
+    def of_given(dw, w, given, needs):
+        return dw
+
+    @staticmethod
+    def gradients(dw, db, given, needs):
         return [dw, None, None, None, db if needs[_BIAS] else None]
 
 
 WHOLE = _Whole()
+
+
+def rows_of(w: torch.Tensor) -> Rows:
+    """Those of w [4, H, n]."""
+    w = w if w.is_contiguous() else launch.contiguous(w)
+    heads, n = w.shape[1:]
+    begin, row, strides = w.data_ptr(), heads * n * w.element_size(), launch.pack_repeats(n, 1)
+    packed = launch.pack_vectors(
+        begin, strides, begin + row, strides, begin + 2 * row, strides, begin + 3 * row, strides, 0, 0
+    )
+    return Rows(w, packed, (w,), WHOLE, (w, None, None, None, None))
 
 
 def placed(x, given: Sequence[Optional[torch.Tensor]], layout: str, decay_range=None, decay_constant=1.0) -> Vectors:
@@ -277,21 +383,3 @@ def constant(values: tuple, dtype: torch.dtype, device: torch.device) -> torch.T
             kept = torch.tensor(values, dtype=dtype, device=device).unsqueeze(1)
         _kept[values, dtype, device] = kept
     return kept
-
-
-@functools.lru_cache(maxsize=None)
-def _beyond(clip: Tuple[float, float], dtype: torch.dtype) -> Tuple[float, float]:
-    """The numbers of that dtype, float32 or float64, next below and above clip's."""
-    kind, whole = ("f", "i") if dtype == torch.float32 else ("d", "q")
-
-    def beside(value: float, up: bool) -> float:
-        (value,) = struct.unpack(kind, struct.pack(kind, value))
-        if math.isinf(value):
-            return value
-        (bits,) = struct.unpack(whole, struct.pack(kind, abs(value)))
-        if bits == 0:
-            return struct.unpack(kind, struct.pack(whole, 1))[0] * (1 if up else -1)
-        bits += 1 if up == (value > 0) else -1
-        return math.copysign(struct.unpack(kind, struct.pack(whole, bits))[0], value)
-
-    return beside(clip[0], False), beside(clip[1], True)

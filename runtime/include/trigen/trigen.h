@@ -278,6 +278,14 @@ typedef struct trigen_tensor {
   int64_t batch, head, row;
 } trigen_tensor;
 
+/* A vector of a scan in device memory: a number for each head and token, of wdtype. Strides count elements; a stride
+ * of 0 repeats: {data, T, 1} is [H,T], {data, 0, 1} one vector for all heads, {data, 1, 0} a number for each head,
+ * {data, 0, 0} one number. An element's alignment will do. */
+typedef struct trigen_vector {
+  const void* data;
+  int64_t head, token; /* at least 0 */
+} trigen_vector;
+
 /* One run's arguments. Unused tensors are NULL.
  *   forward:     x, w read; y written; bias, gate, residual read and pre written where the problem has them
  *   grad_input:  y (= dy), w read; x (= dx) written; residual read where the problem has it
@@ -300,15 +308,20 @@ typedef struct trigen_tensor {
  *                once. alpha must not be 0, nor beta other than 1 or 0 without C; that they are finite is not
  *                checked. n matrices A[n,T,D] one behind the other are H = n, row = D, head = T * D in btd, and
  *                A[n,D,T] contiguous tensors in bdt
- *   scan:        as forward, with a W that is four vectors of T numbers for each head: row i of w, w_row elements
- *                behind row i - 1, is source (i = 0), target, decay, diagonal;
+ *   scan:        as forward, with a W that is four vectors in w's place:
  *                  W[h,t,s] = target[t] * decay[t] * decay[t-1] * ... * decay[s+1] * source[s] for s < t,
  *                  W[h,t,t] = diagonal[t], 0 for s > t.
+ *                Each may be left out, data NULL: the first three are ones then, the diagonal is source * target. A
+ *                decay is taken as clip(decay, decay_low, decay_high), a NaN as it is.
  *                Computed as a recurrence in f32, the vectors not rounded to dtype. decay[0] does not count
- *   scan_grad_input:  y (= dy), w (as scan's) read; x (= dx) written; residual read where the problem has it
- *   scan_grad_weight: x, y (= dy), w (as scan's) read; residual (= the vectors' gradients: row and head as w_row and
- *                w_head, batch unused, wdtype and walign) written, that of decay[0] as 0; bias (= grad_bias) and pre
- *                (= dx, as scan_grad_input's) written where the problem has them
+ *   scan_grad_input:  y (= dy), the vectors (as scan's) read; x (= dx) written; residual read where the problem has it
+ *   scan_grad_weight: x, y (= dy), the vectors (as scan's) read; residual (= the vectors' gradients [h,i,t], i = 0 to 3
+ *                of source, target, decay, diagonal: strides head, row, 1, of which 0 = 4 * row and T; batch unused,
+ *                wdtype and walign) written; bias (= grad_bias) and pre (= dx, as scan_grad_input's) written where the
+ *                problem has them. The gradients are of the vectors as they are given, a number for each head and
+ *                token: where one repeats their sum is the caller's. That of a decay beyond its bounds, not at them, is
+ *                0, as that of decay[0]. Where the diagonal is source * target, its share is in those of source and
+ *                target, and its own row is written as if it were given
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
  * be the same view as y (forward, scan), residual the same view as x (grad_input, scan_grad_input) or w (gram), gate that of x
@@ -316,9 +329,9 @@ typedef struct trigen_tensor {
 typedef struct trigen_args {
   size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;
-  /* w: W[h,t,s,j], strides w_head, w_row, K, 1; of scan w[h,i,t]: w_head, w_row, 1; of a Toeplitz matrix
-   * w[h,t-s]: w_head, 1; of a band w[h,t,s-t+width-1]: w_head, w_row, 1. Strides in elements; 0 = contiguous:
-   * T * w_row and T * K; scan: 4 * w_row and T; toeplitz: w_row and T; band: T * w_row and width */
+  /* w: W[h,t,s,j], strides w_head, w_row, K, 1; of a Toeplitz matrix w[h,t-s]: w_head, 1; of a band
+   * w[h,t,s-t+width-1]: w_head, w_row, 1. Strides in elements; 0 = contiguous: T * w_row and T * K; toeplitz: w_row and
+   * T; band: T * w_row and width. NULL for a scan, whose W is the vectors below */
   void* w;
   int64_t w_head, w_row;
   void* bias;            /* bias[h,t], contiguous */
@@ -329,12 +342,14 @@ typedef struct trigen_args {
    * With bdt, where those tokens are the innermost axis, their strides and addresses need an element's
    * alignment only. */
   int64_t first_row, rows;
-  float alpha, beta, gamma; /* gram. The other ops take 1, 1, 0, which TRIGEN_ARGS_INIT sets, or zeros */
+  trigen_vector source, target, decay, diagonal; /* scans */
+  float alpha, beta, gamma;    /* gram. The other ops take 1, 1, 0, which TRIGEN_ARGS_INIT sets, or zeros */
+  float decay_low, decay_high; /* scans: bounds of the decay, low <= high. Both 0: none */
 } trigen_args;
 #define TRIGEN_ARGS_INIT                                                                                   \
   {                                                                                                        \
     sizeof(trigen_args), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0, \
-        0, 0, 0, 0, 1, 1, 0                                                                                \
+        0, 0, 0, 0, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, 1, 1, 0, 0, 0                              \
   }
 
 /* Checks the arguments, then launches on `stream` (a CUstream or cudaStream_t of the plan's context; NULL =

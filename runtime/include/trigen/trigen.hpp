@@ -71,6 +71,11 @@ inline trigen_tensor tensor(const void* data, int64_t batch = 0, int64_t head = 
   return {const_cast<void*>(data), batch, head, row};
 }
 
+// A scan's vector with strides in elements, of which 0 repeats: one number, unless they say more.
+inline trigen_vector vector(const void* data, int64_t head = 0, int64_t token = 0) noexcept {
+  return {data, head, token};
+}
+
 class Args : public trigen_args {
  public:
   Args() noexcept : trigen_args(TRIGEN_ARGS_INIT) {}
@@ -88,6 +93,14 @@ class Args : public trigen_args {
     trigen_args::w = const_cast<void*>(data), w_head = head, w_row = row;
     return *this;
   }
+  Args& source(trigen_vector view) noexcept { return trigen_args::source = view, *this; }
+  Args& target(trigen_vector view) noexcept { return trigen_args::target = view, *this; }
+  Args& decay(trigen_vector view) noexcept { return trigen_args::decay = view, *this; }
+  Args& decay(trigen_vector view, float low, float high) noexcept {
+    decay_low = low, decay_high = high;
+    return decay(view);
+  }
+  Args& diagonal(trigen_vector view) noexcept { return trigen_args::diagonal = view, *this; }
   Args& bias(const void* data) noexcept { return trigen_args::bias = const_cast<void*>(data), *this; }
   Args& workspace(void* data, size_t bytes) noexcept {
     trigen_args::workspace = data, workspace_size = bytes;
