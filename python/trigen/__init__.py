@@ -19,6 +19,7 @@ from .errors import (
 from .library import (
     Availability,
     DeviceTensor,
+    DeviceVector,
     Plan,
     PlanInfo,
     Runtime,
@@ -51,6 +52,7 @@ __all__ = [  # as docs/reference/python.md shows them: what users call, what tha
     "Plan",
     "PlanInfo",
     "DeviceTensor",
+    "DeviceVector",
     "__version__",
     "TrigenError",
     "BadRequest",

@@ -610,6 +610,29 @@ def test_vectors_that_hooks_put_elsewhere_are_read_as_they_lie(kernels):
         same(step(), want, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    "needed", [("x",), ("target",), ("decay",), ("bias",), ("x", "bias"), ("target", "bias"), ("x", "decay")]
+)
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_some_gradients_of_vectors_as_they_are_given(kernels, needed, activation):
+    x, dy, (_, target, _, _), bias = make(H=2, n=12, D=8)
+    leaves = dict(x=x, target=target, decay=torch.tensor([[0.95], [0.8]]), bias=bias)
+
+    def step(leaves, dy):
+        y = tt.scan(**leaves, decay_range=(0.9, 1), activation=activation)
+        return torch.autograd.grad(y, [leaves[name] for name in needed], dy)
+
+    there = {name: kernels.put(one).requires_grad_(name in needed) for name, one in leaves.items()}
+    first = [one.clone() for one in step(there, kernels.put(dy))]
+    same(step(there, kernels.put(dy)), first, rtol=0, atol=0)
+    plain = {name: one.clone().requires_grad_(name in needed) for name, one in leaves.items()}
+    decay = plain["decay"].clip(0.9, 1).expand(2, 12)
+    w = torch.stack([torch.ones(2, 12), plain["target"], decay, plain["target"]])
+    y = scans._differentiable.run(plain["x"], w, plain["bias"], None, None, "btd", "none", False)[0]
+    y = torch.nn.functional.silu(y) if activation else y
+    same(first, torch.autograd.grad(y, [plain[name] for name in needed], dy), **NEAR)
+
+
 def test_one_vector_in_two_places(kernels):
     x, dy, (vector, _, decay, _), _ = make(H=2, n=12, D=8)
     given, dy_there = on(kernels, x, vector, decay), kernels.put(dy)

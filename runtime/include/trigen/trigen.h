@@ -157,7 +157,7 @@ typedef struct trigen_problem {
   /* Bytes that every pointer is a multiple of, and every stride too: 16, 8, 4 or 2. 0: as contiguous tensors
    * have it whose pointers are multiples of 16. */
   int64_t align;  /* x, y and what has their shape */
-  int64_t walign; /* w, and gram's C */
+  int64_t walign; /* w, gram's C, the gradients of a scan's vectors */
   int bias; /* forward, decode, scan: add bias[h,t]; grad_weight, scan_grad_weight: write grad_bias[h,t] */
   int activation;   /* trigen_activation, forward, decode, scan; grad_epilogue: its derivative */
   int pre;          /* forward, decode, scan: store the value before the activation */
