@@ -152,7 +152,7 @@ class Binder {
     if (!is_scan(problem_.op))
       return bad_request(std::string(name) + " is given, but only a scan has a use for it: " +
                          to_string(problem_) + "; start from TRIGEN_ARGS_INIT");
-    out = {given.data, given.head, given.token};
+    out = {given.data, static_cast<int>(given.head), static_cast<int>(given.token)};
     const int64_t element = element_size(problem_.wdtype);
     View& view = add(Role::kW, Use::kRead, given.data, element, 1);
     view.argument.other = name;
@@ -164,6 +164,9 @@ class Binder {
       if (stride < 0)
         return bad_request(std::string(name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
                            "; pass a positive number of elements, or 0 to repeat");
+      if (stride > std::numeric_limits<int>::max())
+        return bad_request(std::string(name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
+                           "; allowed are strides below 2^31: pass a contiguous copy");
       if (stride == 0) continue;
       if (llvm::Error error = axis(view, axis_name, stride, extent, element)) return error;
     }

@@ -64,6 +64,17 @@ CUtensorMapSwizzle swizzle(int bytes) {
   }
 }
 
+// What the L2 fetches of a line for a box that touches a part of it. The rest belongs to a neighbouring head or row, whose box comes
+// later: with 128 bytes it is there by then, if the L2 keeps the tensor so long, else it was read in vain. 256 bytes, twice a line, were
+// faster nowhere. One H100, driver 580.159.04, 2026-11-28, by 64, 128, 256 bytes: forward 64,2048,16x48 (201 MB) 765, 954, 1065 us; 32,512,8x80 (42
+// MB) 25.5, 24.9, 27.9; docs/experiments/wgmma_sm90.md.
+CUtensorMapL2promotion promotion(const TensorMapSpec& spec) {
+  constexpr long long kHeldBytes = 50ll << 20;  // the L2 of an H100 and an H200
+  long long bytes = element_size(spec.element);
+  for (const int64_t extent : spec.extents) bytes *= extent;
+  return bytes > kHeldBytes ? CU_TENSOR_MAP_L2_PROMOTION_L2_64B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+}
+
 }  // namespace
 
 CUresult encode_tensor_map(const DriverApi& api, const TensorMapSpec& spec, const Params& params,
@@ -79,7 +90,7 @@ CUresult encode_tensor_map(const DriverApi& api, const TensorMapSpec& spec, cons
                  steps[4] = {1, 1, 1, 1};
   return api.cuTensorMapEncodeTiled(map, data_type(spec.element), 4, memory.data, extents, strides, box,
                                     steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle(spec.swizzle_bytes),
-                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                                    promotion(spec), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 }  // namespace trigen

@@ -16,8 +16,7 @@ struct Activations {
 // A vector of a scan: a number for each head and token. Strides are in elements; 0 repeats.
 struct TokenVector {
   const void* data;  // null: ones; of the diagonal: source * target
-  long long head;
-  long long token;
+  int head, token;
 };
 
 struct Params {

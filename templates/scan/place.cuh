@@ -45,7 +45,8 @@ __device__ __forceinline__ float number_of(const Params& p, Vector i, int head, 
   constexpr DType kW = C.shape.wdtype;
   const TokenVector& v = p.vectors[i];
   if (v.data == nullptr) return 1.0f;
-  return to_float<kW>(static_cast<const Storage<kW>*>(v.data)[head * v.head + t * v.token]);
+  return to_float<kW>(static_cast<const Storage<kW>*>(
+      v.data)[static_cast<long long>(head) * v.head + static_cast<long long>(t) * v.token]);
 }
 
 template <Kernel C>

@@ -151,7 +151,9 @@ class Ring {
   __device__ __forceinline__ Gains numbers_of(int t) const {
     Gains given = {0.0f, 0.0f, 0.0f, 0.0f};
     if (!(kWholeTokens && G::kAllSteps) && t >= at_.z.T) return given;
-    const auto number = [&](Vector i) { return number_of<C>(at_.p, i, at_.head, t); };
+    int head = at_.head;
+    asm volatile("" : "+r"(head));  // opaque, so that no address is kept in registers from step to step
+    const auto number = [&](Vector i) { return number_of<C>(at_.p, i, head, t); };
     given.write = number(kSource);
     given.read = number(kTarget);
     if (t > 0) given.keep = number(kDecay);

@@ -500,6 +500,10 @@ TEST(BindArguments, VectorsOfAScanAreGivenOneByOne) {
   args.source.token = INT64_MAX / 64;
   EXPECT_THAT(bind(kScan, args), HasSubstr("source"));
   args = of_scan();
+  args.source.token = int64_t{1} << 31;
+  EXPECT_THAT(bind(kScan, args),
+              HasSubstr("source's token stride is 2147483648; allowed are strides below 2^31"));
+  args = of_scan();
   args.diagonal = {at(kY + 64), 0, 0};
   EXPECT_THAT(bind(kScan, args), HasSubstr("y overlaps diagonal"));
   args.diagonal = args.decay;  // inputs may overlap
