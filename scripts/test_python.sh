@@ -2,7 +2,7 @@
 # Runs the tests of the Python package, on any machine; those that need what is not here say [SKIP] and why. Format and lint
 # (ruff.toml) first, where ruff is; files of tests side by side on all cores, where pytest-xdist is.
 # Usage: scripts/test_python.sh [--install] [pytest arguments]
-#   --install   makes build/python-venv with pytest, pytest-xdist, ruff, NumPy, PyTorch, JAX, mypy and what the wheel's test needs,
+#   --install   makes build/python-venv with pytest, pytest-xdist, ruff, NumPy, PyTorch, JAX, optax, mypy and what the wheel's test needs,
 #               and uses it
 #   PYTHON=...  the interpreter (default: build/python-venv when it is there, else python3); with --install, the one to make that from
 #   TRIGEN_TORCH=torch==2.4.0  the PyTorch that --install installs (default: torch)
@@ -13,7 +13,7 @@ if [[ ${1:-} == --install ]]; then
   shift
   [[ -x $venv/bin/python ]] || "${PYTHON:-python3}" -m venv "$venv"
   PYTHON=$venv/bin/python
-  "$venv/bin/pip" install --quiet --upgrade pytest pytest-xdist ruff==0.14.0 numpy matplotlib setuptools wheel mypy jax "${TRIGEN_TORCH:-torch}"
+  "$venv/bin/pip" install --quiet --upgrade pytest pytest-xdist ruff==0.14.0 numpy matplotlib setuptools wheel mypy jax optax "${TRIGEN_TORCH:-torch}"
 fi
 python=${PYTHON:-}
 [[ -n $python ]] || { [[ -x $venv/bin/python ]] && python=$venv/bin/python || python=python3; }
