@@ -48,14 +48,19 @@ llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
   return list;
 }
 
-// The error, and for "forward dtype=f16 B=1" the problem that it would be with commas.
-llvm::Error spaced(const std::vector<std::string>& words, llvm::Error error) {
-  const std::string one = llvm::join(words, ",");
-  auto problem = parse_problem(one);
-  if (words.size() > 1 && problem) {
+// The error of `word`, and what it may have meant: a list of problems, or for "forward, dtype=f16 B=1" the problem that the words would be
+// with commas alone.
+llvm::Error guessed(const std::vector<std::string>& words, const std::string& word, llvm::Error error) {
+  const auto asked = [&](const std::string& question) {
     ErrorText text = take_error(std::move(error));
-    return make_error(text.kind, text.message + "; did you mean one word with commas, " + one + "?");
-  }
+    return make_error(text.kind, text.message + "; did you mean " + question + "?");
+  };
+  if (names_shipped(word) || ::access(word.c_str(), F_OK) == 0) return asked("--problems " + word);
+  std::vector<llvm::StringRef> fields;
+  for (const std::string& one : words) fields.push_back(llvm::StringRef(one).rtrim(','));
+  const std::string one = llvm::join(fields, ",");
+  auto problem = parse_problem(one);
+  if (words.size() > 1 && problem) return asked("one word with commas, " + one);
   if (!problem) llvm::consumeError(problem.takeError());
   return error;
 }
@@ -116,7 +121,7 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
   };
   for (const std::string& text : texts_) {
     auto problem = parse_problem(text);
-    if (!problem) return spaced(texts_, problem.takeError());
+    if (!problem) return guessed(texts_, text, problem.takeError());
     out.push_back(*problem);
   }
   for (const std::string& file : files_) {

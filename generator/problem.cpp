@@ -137,7 +137,8 @@ llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
   }
   if (!missing.empty())
     return bad_request("the problem has no " + llvm::join(missing, ", ") + "; " + all_of(needed) +
-                       " have no default: " + kExample);
+                       " have no default: " + kExample +
+                       (problem.w == WeightForm::kBand ? ",w=band,width=64" : ""));
   if (llvm::Error error = validate(problem)) return error;
   return problem;
 }

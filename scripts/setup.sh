@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 packages=(cmake ninja-build g++ pkg-config ca-certificates zlib1g-dev libzstd-dev libsqlite3-dev libsodium-dev
           make libcli11-dev nlohmann-json3-dev python3-pip python3-venv)
 if [[ ${1:-} == --dev || ${1:-} == --release ]]; then
-  packages+=(libfuse3-dev fuse3 libgtest-dev libgmock-dev libbenchmark-dev minisign clang-14 clang-format-14 clang-tidy-14
+  packages+=(libfuse3-dev fuse3 libgtest-dev libgmock-dev libbenchmark-dev minisign clang-14 clang-format-14 clang-tidy-14 lld-14
              libclang-rt-14-dev zstd  # libFuzzer, and what it found
              zsh fish groff-base  # read the completions and the man page, in a test
              buildah skopeo mmdebstrap)

@@ -2,7 +2,7 @@
 # Runs the tests of the Python package, on any machine; those that need what is not here say [SKIP] and why. Format and lint
 # (ruff.toml) first, where ruff is; files of tests side by side on all cores, where pytest-xdist is.
 # Usage: scripts/test_python.sh [--install] [pytest arguments]
-#   --install   makes build/python-venv with pytest, pytest-xdist, ruff, NumPy, PyTorch, JAX, mypy and what the wheel's test needs,
+#   --install   makes build/python-venv with pytest, pytest-xdist, ruff, NumPy, PyTorch, JAX, optax, mypy and what the wheel's test needs,
 #               and uses it
 #   PYTHON=...  the interpreter (default: build/python-venv when it is there, else python3); with --install, the one to make that from
 #   TRIGEN_TORCH=torch==2.4.0  the PyTorch that --install installs (default: torch)
@@ -13,7 +13,7 @@ if [[ ${1:-} == --install ]]; then
   shift
   [[ -x $venv/bin/python ]] || "${PYTHON:-python3}" -m venv "$venv"
   PYTHON=$venv/bin/python
-  "$venv/bin/pip" install --quiet --upgrade pytest pytest-xdist ruff==0.14.0 numpy matplotlib setuptools wheel mypy jax "${TRIGEN_TORCH:-torch}"
+  "$venv/bin/pip" install --quiet --upgrade pytest pytest-xdist ruff==0.14.0 numpy matplotlib setuptools wheel mypy jax optax "${TRIGEN_TORCH:-torch}"
 fi
 python=${PYTHON:-}
 [[ -n $python ]] || { [[ -x $venv/bin/python ]] && python=$venv/bin/python || python=python3; }
@@ -30,10 +30,11 @@ together=()
 if [[ $# == 0 ]] && "$python" -c 'import xdist' 2>/dev/null; then together=(-n "$(nproc)" --dist loadfile); fi
 "$python" -m pytest -q -rs ${together[@]+"${together[@]}"} tests/python "$@"
 # The first run's target is sm_80. Without TF32, bf16 and cp.async; with TMA and wgmma: one file has most of these tests, so the two
-# targets run beside each other, and each is one process.
+# targets run beside each other, and each is one process. What test_forms.py has beside kernels knows no target.
 if [[ $# == 0 && -z ${TRIGEN_TEST_TARGET:-} ]]; then
   operators() {
-    TRIGEN_TEST_TARGET=$1 "$python" -m pytest -q -rs tests/python/test_cuda_path.py tests/python/test_forms.py tests/python/test_first_call.py
+    TRIGEN_TEST_TARGET=$1 "$python" -m pytest -q -rs tests/python/test_cuda_path.py tests/python/test_forms.py::test_kernels_against_double \
+      tests/python/test_first_call.py
   }
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT

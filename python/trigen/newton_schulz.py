@@ -47,6 +47,8 @@ def triples_of(coefficients, steps) -> List[Triple]:
         listed = [tuple(listed)]
     if not listed or any(len(triple) != 3 for triple in listed):
         raise ValueError(f"coefficients={coefficients!r}; allowed: a triple (a, b, c), or a list of such")
+    if any(triple[2] == 0 for triple in listed):
+        raise ValueError(f"coefficients={coefficients!r}; allowed: c other than 0, which multiplies the product A A")
     return [tuple(float(value) for value in listed[min(step, len(listed) - 1)]) for step in range(steps)]
 
 

@@ -48,10 +48,12 @@ class CanaryTest : public ::testing::Test {
   }
 
   // Compiled once for all tests of the program.
-  static Binary compiled(const Candidate& candidate) {
+  static Binary compiled(const Candidate& candidate, Code code = Code::kCubinAndPtx) {
     static CacheFolder* const folder = new CacheFolder;  // the process's
     static auto store = testing::open_store({*folder / "compiled.db"});
-    Binary binary = llvm::cantFail(build(candidate, *store.store)).binary;  // as plans make them
+    BuildOptions options;
+    options.code = code;  // by default as plans make them
+    Binary binary = llvm::cantFail(build(candidate, *store.store, options)).binary;
     binary.digest.clear();
     return binary;
   }
@@ -369,18 +371,19 @@ TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
              "grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=silu+gate"}}) {
     SCOPED_TRACE(each.text);
     const Candidate candidate = first(each.text), other = like(candidate, each.other);
-    const auto verdict = [&](const Binary& code) {
-      auto plan = Plan::of(candidate, code, *device_);
+    const Code code = code_for(*device_);
+    const auto verdict = [&](const Binary& binary) {
+      auto plan = Plan::of(candidate, binary, *device_);
       EXPECT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
       const CanaryReport report = run_canary(**plan);
-      Executable::forget(code.key);
+      Executable::forget(binary.key);
       return report;
     };
-    const CanaryReport right = verdict(compiled(candidate));
+    const CanaryReport right = verdict(compiled(candidate, code));
     EXPECT_EQ(right.result, CanaryResult::kRight) << right.text;
-    EXPECT_EQ(verdict(empty(compiled(candidate))).result, CanaryResult::kWrong);
-    Binary planted = compiled(candidate);
-    planted.ptx = compiled(other).ptx;
+    EXPECT_EQ(verdict(empty(compiled(candidate, code))).result, CanaryResult::kWrong);
+    Binary planted = compiled(candidate, code);
+    planted.ptx = compiled(other, code).ptx;
     const CanaryReport wrong = verdict(planted);
     EXPECT_EQ(wrong.result, CanaryResult::kWrong) << describe(other);
   }
@@ -392,7 +395,7 @@ TEST_F(CanaryTest, RightKernelsOfRandomProblemsPass) {
     const Problem problem = draw.next_small(/*tf32=*/false);
     SCOPED_TRACE(to_string(problem));
     const Candidate candidate = first(to_string(problem));
-    const Binary code = compiled(candidate);
+    const Binary code = compiled(candidate, code_for(*device_));
     auto plan = Plan::of(candidate, code, *device_);
     ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
     const CanaryReport report = run_canary(**plan);

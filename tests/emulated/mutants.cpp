@@ -197,8 +197,11 @@ class Finder {
   }
 
   void comparisons() {
+    const bool joins = at_.is("and.pred") || at_.is("or.pred");
+    // The kind of a line takes longest, and most instructions are none of these.
+    if (!joins && !at_.is("setp.")) return;
     if (kind_of_line().empty()) return;
-    if ((at_.is("and.pred") || at_.is("or.pred")) && at_.operands.size() == 3) {
+    if (joins && at_.operands.size() == 3) {
       for (const size_t kept : {1, 2})
         add(kind_of_line(), kept == 1 ? "only its first condition" : "only its second condition",
             at_.as("mov.pred", {at_.operands[0], at_.operands[kept]}), at_);

@@ -143,7 +143,9 @@ class SplitTest : public ::testing::Test {
       record.arch = device.target().name.str();
       record.candidate = describe(candidate);
       record.provenance = Provenance::kMeasured;  // a prediction of no version would be chosen anew
-      record.binary = llvm::cantFail(build(candidate, *store)).binary.key;
+      BuildOptions build_options;
+      build_options.code = code_for(device);
+      record.binary = llvm::cantFail(build(candidate, *store, build_options)).binary.key;
       EXPECT_EQ(trigen::testing::error_of(store->put_record(record)), "");
       break;
     }

@@ -9,6 +9,7 @@
 #include "generator/problem_lists.h"
 #include "tests/fuzz/mutator.h"
 #include "tests/fuzz/parsers.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -106,7 +107,7 @@ TEST(GeneratorParsers, CandidateText) {
     for (size_t i = 0; i < list.size(); i += 16) texts.push_back(describe(list[i]));
     texts.push_back(describe(llvm::cantFail(generic_candidate(problem, target))));
   }
-  run(fuzz::check_candidate, Mutator(4, std::move(texts), kTokens), 60000);
+  run(fuzz::check_candidate, Mutator(4, std::move(texts), kTokens), thorough() ? 60000 : 20000);
 }
 
 TEST(GeneratorParsers, ProblemList) {

@@ -217,6 +217,10 @@ def test_both_triangles_in_two_calls():
     )
     assert list(report.converted) == ["blocks.0.reverse"] and "fill=upper, diagonal=2" in str(report)
     torch.testing.assert_close(model(tokens), want)
+    with pytest.raises(TypeError, match="select='0'; allowed: a function"):
+        tt.convert(nn.Sequential(nn.Linear(4, 4)), tokens=4, select="0")
+    with pytest.raises(TypeError, match="allowed: an nn.Module"):
+        tt.convert(nn.Linear, tokens=4)
     with pytest.raises(ValueError, match="fill='tril' is not known; allowed: lower, upper"):
         tt.convert(model, tokens=T, fill="tril")
     with pytest.raises(ValueError, match="math='fp8' is not known; allowed: default, simt, tf32"):

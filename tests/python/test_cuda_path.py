@@ -33,6 +33,13 @@ def device(emulated, monkeypatch):
     forget()
 
 
+@pytest.fixture(scope="module")
+def generic(emulated_device, library, tmp_path_factory):
+    """A runtime of kernels for all sizes: few are compiled for many texts."""
+    cache = tmp_path_factory.mktemp("generic") / "cache.db"
+    return library.Runtime(driver=f"emulated:{TARGET}", layers=[cache], miss="generic")
+
+
 def forget():
     """Launches are of the emulated device and of one test."""
     launch.launches.clear()
@@ -106,8 +113,9 @@ RECORDED = {
 
 
 @pytest.mark.parametrize("case", RECORDED)
-def test_a_cpu_records_what_a_gpu_does(device, case):
+def test_a_cpu_records_what_a_gpu_does(device, library, generic, monkeypatch, case):
     """Alignments, precision, diagonals, epilogues: the same texts from the plain implementation and from the CUDA one's plans."""
+    monkeypatch.setattr(library, "_shared", generic)
     options = dict(RECORDED[case])
     view, change, diag = options.pop("view", lambda x: x), options.pop("weight", lambda w: w), options.pop("diag", 0)
     precision_asked, before = options.pop("precision", "highest"), torch.get_float32_matmul_precision()

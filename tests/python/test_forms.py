@@ -194,7 +194,11 @@ REFUSED = [
     ),
     (dict(weight=torch.zeros(4), padding=1), r"pad=1 is outside the taps; allowed: 0 to K-1 = 0"),
     (dict(weight=torch.zeros(3)), r"x has 4 tokens .* while weight has shape \[3\]; allowed: at most 3 tokens"),
-    (dict(weight=torch.zeros(4, 4)), r"x has 6 features .* while weight has 4 heads; allowed: a multiple of 4"),
+    (
+        dict(weight=torch.zeros(4, 4)),
+        r"x has 6 features .* while weight \[4, 4\] has 4 heads; .* its first column \[T\]",
+    ),
+    (dict(weight=torch.zeros(4, 3), x=X[:, :3]), r"while weight \[4, 3\] has 4 heads; allowed: a multiple of 4$"),
     (dict(weight=torch.zeros(2, 4), bias=torch.zeros(4)), r"bias has shape \[4\] .*; allowed: \[2, 4\]"),
     (dict(weight=torch.zeros(0)), r"weight has shape \[0\]; every size must be at least 1"),
 ]
@@ -204,7 +208,7 @@ REFUSED = [
 def test_bad_input_is_refused_in_words(change, text):
     given = {"form": "toeplitz", **change}
     with pytest.raises(ValueError, match=text):
-        tt.triangular_conv1d(X, given.pop("weight"), **given)
+        tt.triangular_conv1d(given.pop("x", X), given.pop("weight"), **given)
     with pytest.raises(TypeError, match="weight has dtype torch.float64 while x has torch.float32"):
         tt.triangular_conv1d(X, torch.zeros(4).double(), form="toeplitz")
 

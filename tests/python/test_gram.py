@@ -155,12 +155,24 @@ def test_bad_input_is_refused_in_words():
         r"c is torch.float32 \[4, 6\]": lambda: gram(a, c=a),
         "dtype=torch.float16 with torch.float32": lambda: gram(a, dtype=torch.float16),
         "no derivative": lambda: gram(a.clone().requires_grad_()),
+        "alpha=0 leaves nothing to multiply": lambda: gram(a, alpha=0),
+        "beta=2.0 without c; allowed: c, which it multiplies, or no beta": lambda: gram(a, beta=2.0),
+        r"coefficients=\(1.5, -0.5, 0\); allowed: c other than 0": lambda: orthogonalize(
+            a, coefficients=(1.5, -0.5, 0)
+        ),
         r"coefficients=\(1, 2\)": lambda: orthogonalize(a, coefficients=(1, 2)),
         "steps=0": lambda: orthogonalize(a, steps=0),
         "form='fast'": lambda: orthogonalize(a, form="fast"),
         "matrix 1 is": lambda: orthogonalize([a, a[0]]),
     }.items():
         with pytest.raises(ValueError, match=message):
+            call()
+    for message, call in {
+        r"a is a numpy.ndarray; allowed: a torch.Tensor": lambda: gram(a.numpy()),
+        "a has dtype torch.int64; allowed: float16": lambda: gram(a.long()),
+        r"give list\(matrices.values\(\)\)": lambda: orthogonalize({"weight": a}),
+    }.items():
+        with pytest.raises(TypeError, match=message):
             call()
 
 

@@ -68,6 +68,7 @@ def test_bad_input_is_refused_in_words():
         "dtype=float16 with float32": lambda: tj.gram(a, dtype=jnp.float16),
         "a has dtype int32": lambda: tj.gram(a.astype(int)),
         "alpha=0 leaves nothing": lambda: tj.gram(a, alpha=0),
+        "beta=2.0 without c": lambda: tj.gram(a, beta=2),
         "traced": lambda: jax.jit(lambda alpha: tj.gram(a, alpha=alpha))(1.0),
         "'trigen_gram' not implemented": lambda: jax.grad(lambda a: tj.gram(a).sum())(a),
         r"coefficients=\(1, 2\)": lambda: tj.orthogonalize(a, coefficients=(1, 2)),

@@ -34,7 +34,7 @@ FORWARD = [
     (
         dict(weight=torch.zeros(4, 4, 4, 3)),
         ValueError,
-        r"x has 6 features \(shape \[2, 4, 6\]\) while weight has 4 heads; allowed: a multiple of 4",
+        r"x has 6 features \(shape \[2, 4, 6\]\) while weight \[4, 4, 4, 3\] has 4 heads; allowed: a multiple of 4$",
     ),
     (
         dict(weight=W.double()),

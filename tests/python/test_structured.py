@@ -553,6 +553,7 @@ def test_bad_arguments_are_refused_in_words():
     for message, call in {
         "tokens=0; allowed": lambda: tt.StructuredMixer(0),
         "kind='rows'": lambda: tt.StructuredMixer(T, "rows"),
+        "kind=None with heads=1; allowed: 'row', 'column'": lambda: tt.StructuredMixer(4, None),
         r"kind=\('row',\) with heads=2; allowed: 'row', 'column', 'both', or 2 of": lambda: tt.StructuredMixer(
             T, ("row",), heads=2
         ),

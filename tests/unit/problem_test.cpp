@@ -240,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "(column 31)"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,w=band",
                 "the problem has no width; dtype, B, T, D and width have no default: "
-                "forward,dtype=bf16,B=32,T=512,D=1024"},
+                "forward,dtype=bf16,B=32,T=512,D=1024,w=band,width=64"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,w=band,width=9",
                 "width=9 with w=band; allowed are 1 to T=8; give the tokens of a row of the band, its "
                 "diagonal included"},

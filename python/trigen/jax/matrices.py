@@ -133,9 +133,12 @@ def gram(
     b, c = a if b is None else jnp.asarray(b), None if c is None else jnp.asarray(c)
     out = a.dtype if dtype is None else jnp.dtype(dtype)
     _check(a, b, c, out)
-    alpha, beta, gamma = float(alpha), 1.0 if c is None else float(beta), float(gamma)
+    alpha, beta, gamma = float(alpha), float(beta), float(gamma)
     if alpha == 0:
         raise ValueError("alpha=0 leaves nothing to multiply; allowed: any other number")
+    if c is None and beta not in (0, 1):
+        raise ValueError(f"beta={beta} without c; allowed: c, which it multiplies, or no beta")
+    beta = 1.0 if c is None else beta
     spec = Spec(alpha, beta, gamma, fill, _resolve_math(math, a.dtype), out.name)
     n = prod(a.shape[:-2])
     given = [one.reshape(n, *one.shape[-2:]) for one in _same_axes([a, b, c]) if one is not None]

@@ -151,8 +151,10 @@ def check_activations(x, weight_size: Sequence[int], layout: str, form: str, nam
     if isinstance(n, int) and isinstance(features, int) and n < tokens == features and not _prefix_is_meant.get():
         errors.warn_of_transposed(x.shape, tokens, layout, name)
     if features % heads != 0:
+        whole = form == "toeplitz" and heads == tokens  # T x T, as a full weight is
         raise ValueError(
-            f"{name} has {features} features (shape {_shape(x)}) while weight has {heads} heads; allowed: a multiple of {heads}"
+            f"{name} has {features} features (shape {_shape(x)}) while weight {list(weight_size)} has {heads} heads; allowed: a multiple of "
+            f"{heads}{', or of the Toeplitz matrix [T, T] its first column [T]' if whole else ''}"
         )
     for what, value in (("batch * features", batch * features), ("tokens * taps", tokens * taps), ("heads", heads)):
         if isinstance(value, int) and value > MAX_COORDINATE:

@@ -73,7 +73,9 @@ class Report(NamedTuple):
                 "note: not checked: only a run with example_inputs shows whether these layers are called, and masked as trigen takes them"
             )
         lines += [f"note: {text}" for text in self.dense]
-        return "\n".join(lines) or "no nn.Conv1d(T, T, K), nn.Linear(T, T) or mixer of vectors found"
+        return (
+            "\n".join(lines) or "no nn.Conv1d(T, T, K), nn.Linear(T, T) or mixer of vectors found inside of the model"
+        )
 
     def _repr_html_(self) -> str:
         return notebook.text(str(self))
@@ -370,6 +372,10 @@ def convert(
     and a decay_value of which one element is used: make the optimiser afterwards); parametrised or hooked modules are left alone and reported, and, where
     `tokens` alone chooses, subclasses with a forward of their own.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is {model!r}; allowed: an nn.Module")
+    if select is not None and not callable(select):
+        raise TypeError(f"select={select!r}; allowed: a function, select(name, module) -> bool")
     if tokens is None and select is None and example_inputs is None:
         raise ValueError(
             "give tokens, select or example_inputs: nothing else tells a token mixer from another square layer"

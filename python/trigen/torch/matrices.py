@@ -8,7 +8,7 @@ import torch
 
 from .. import problem as problem_text
 from .. import recording
-from . import launch, problems
+from . import arguments, launch, problems
 from .precision import resolve_math
 
 _FILLS = ("both", "lower", "upper")
@@ -44,6 +44,10 @@ def gram(
     no derivative: tensors that require one are refused while autograd records."""
     first, second = a, a if b is None else b
     _check(first, second, c, fill, dtype, out)
+    if alpha == 0:
+        raise ValueError("alpha=0 leaves nothing to multiply; allowed: any other number")
+    if c is None and beta not in (0, 1):
+        raise ValueError(f"beta={beta} without c; allowed: c, which it multiplies, or no beta")
     dtype = dtype or a.dtype
     m = a.shape[-2]
     shape = (*a.shape[:-2], m, m)
@@ -92,8 +96,11 @@ def _run(a, b, c, alpha, beta, gamma, fill, math, out):
 
 
 def _check(a, b, c, fill, dtype, out) -> None:
+    arguments.check_tensor(a, "a")
     if a.dim() < 2:
         raise ValueError(f"a has shape {list(a.shape)}; allowed: [..., m, k], two axes at least")
+    if not a.is_floating_point():
+        raise TypeError(f"a has dtype {a.dtype}; allowed: float16, bfloat16, float32 (and float64, without a kernel)")
     if b.shape != a.shape or b.dtype != a.dtype or b.device != a.device:
         raise ValueError(
             f"b is {b.dtype} {list(b.shape)} on {b.device}; allowed: a's {a.dtype} {list(a.shape)} on {a.device}, D is square"

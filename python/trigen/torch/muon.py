@@ -32,6 +32,8 @@ def orthogonalize(
     Returns a new tensor (or `out`) for each, of its shape and dtype: one for one, else a list. Runs on the current stream, does not
     synchronise, can be captured once these shapes have run. No derivative."""
     single = isinstance(matrices, torch.Tensor)
+    if isinstance(matrices, dict):
+        raise TypeError("matrices is a dict; allowed: a tensor, or a list of tensors; give list(matrices.values())")
     given: List[torch.Tensor] = [matrices] if single else list(matrices)  # type: ignore[list-item]
     results = [torch.empty_like(one) for one in given] if out is None else [out] if single else list(out)
     triples = triples_of(coefficients, steps)

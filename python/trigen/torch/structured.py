@@ -62,7 +62,7 @@ class StructuredMixer(nn.Module):
         for name, value in (("tokens", tokens), ("heads", heads)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}; allowed: an integer of at least 1")
-        kinds = (kind,) * heads if isinstance(kind, str) else tuple(kind)
+        kinds = tuple(kind) if isinstance(kind, (list, tuple)) else (kind,) * heads
         if kind != "both" and (len(kinds) != heads or not set(kinds) <= {"row", "column"}):
             raise ValueError(
                 f"kind={kind!r} with heads={heads}; allowed: 'row', 'column', 'both', or {heads} of 'row' and 'column'"
