@@ -294,6 +294,7 @@ def test_bad_input_is_refused_in_words():
         r"x has shape \[6, 4\]; allowed: rank 3": lambda: tt.scan(x[0], v),
         r"x has 6 tokens .* while the vectors have 5": lambda: tt.scan(x, v[:5]),
         r"target has shape \[1, 5\]: 5 tokens; allowed beside the other vectors: 6 or 1": lambda: tt.scan(x, v, v[:5]),
+        r"target is a list; allowed: a number, or a floating tensor": lambda: tt.scan(x, target=[0.0] * 6),
         r"3 heads; allowed: a multiple of 3": lambda: tt.scan(x, torch.zeros(3, 6)),
         r"source is torch.int64 \[6\]; allowed": lambda: tt.scan(x, v.long()),
         r"decay has shape \[6\], and there are 6 heads of 6 tokens; allowed: \[6, 1\]": lambda: tt.scan(
@@ -307,7 +308,7 @@ def test_bad_input_is_refused_in_words():
         ),
         r"decay_range=0.9 with decay_constant=1.0; allowed": lambda: tt.scan(x, decay=0.9, decay_range=0.9),
         r"decay_constant=0; allowed: numbers above 0": lambda: tt.scan(x, decay=0.9, decay_constant=0),
-        r"bias is 'no'": lambda: tt.scan(x, v, bias="no"),
+        r"bias is a str": lambda: tt.scan(x, v, bias="no"),
         r"state is torch.float16 .*; allowed: torch.float32 \[2, 4\]": lambda: tt.scan_step(
             x[:, 0], 0, x[:, 0].half(), v
         ),

@@ -159,7 +159,8 @@ def _stacked(x, shaped: Dict[str, jax.Array], heads: int, n: int) -> Tuple[jax.A
 def _check_features(x, features: int, heads: int) -> None:
     if features == 0 or features % heads:
         raise ValueError(
-            f"x has {features} features (shape {list(x.shape)}) while the vectors have {heads} heads; allowed: a multiple of {heads}"
+            f"x has {features} features (shape {list(x.shape)}) while the vectors have {heads} heads; allowed: a multiple of {heads} "
+            f"(vectors are [T], or [heads, T])"
         )
 
 

@@ -128,7 +128,8 @@ def scan(
 def check_features(features: int, heads: int, x) -> None:
     if features % heads != 0:
         raise ValueError(
-            f"x has {features} features (shape {list(x.shape)}) while the vectors have {heads} heads; allowed: a multiple of {heads}"
+            f"x has {features} features (shape {list(x.shape)}) while the vectors have {heads} heads; allowed: a multiple of {heads} "
+            f"(vectors are [T], or [heads, T])"
         )
 
 

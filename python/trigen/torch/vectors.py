@@ -85,7 +85,11 @@ class Vectors:
             if value is None:
                 continue
             if not isinstance(value, torch.Tensor) or value.dim() > 2 or not value.is_floating_point():
-                found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+                found = (
+                    f"{value.dtype} {list(value.shape)}"
+                    if isinstance(value, torch.Tensor)
+                    else f"a {type(value).__name__}"
+                )
                 raise ValueError(
                     f"{name} is {found}; allowed: a number, or a floating tensor [T], [heads, T] or [heads, 1]"
                 )
