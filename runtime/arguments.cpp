@@ -130,7 +130,7 @@ class Binder {
 
   llvm::Error weights(const trigen_args& args) {
     const Use use = is_scan(problem_.op) ? Use::kUnused : use_of(Role::kW);
-    if (use == Use::kUnused && args.w != nullptr && is_scan(problem_.op))
+    if (is_scan(problem_.op) && args.w != nullptr)
       return bad_request("w is given, but the problem's W is vectors: " + to_string(problem_) +
                          "; pass null, and them as source, target, decay and diagonal");
     if (llvm::Error error = presence(Role::kW, use, args.w)) return error;

@@ -65,8 +65,8 @@ CUtensorMapSwizzle swizzle(int bytes) {
 }
 
 // What the L2 fetches of a line for a box that touches a part of it. The rest belongs to a neighbouring head or row, whose box comes
-// later: with 128 bytes it is there by then, if the L2 keeps the tensor so long, else it was read in vain. 256 bytes, twice a line, were
-// faster nowhere. One H100, driver 580.159.04, 2026-11-28, by 64, 128, 256 bytes: forward 64,2048,16x48 (201 MB) 765, 954, 1065 us; 32,512,8x80 (42
+// later: with 128 bytes it is there by then, if the L2 keeps the tensor so long, else it was read in vain. 256 bytes, two lines, were
+// 2 % faster at most. One H100, driver 580.159.04, 2026-11-28, by 64, 128, 256 bytes: forward 64,2048,16x48 (201 MB) 765, 954, 1065 us; 32,512,8x80 (42
 // MB) 25.5, 24.9, 27.9; docs/experiments/wgmma_sm90.md.
 CUtensorMapL2promotion promotion(const TensorMapSpec& spec) {
   constexpr long long kHeldBytes = 50ll << 20;  // the L2 of an H100 and an H200
