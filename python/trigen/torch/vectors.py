@@ -370,6 +370,10 @@ def _agree(name: str, shape: Sequence[int], axis: int, size: int, what: str) -> 
 _kept: Dict[tuple, torch.Tensor] = {}
 
 
+def _capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and launch.is_capturing()
+
+
 def constant(values: tuple, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """[len(values), 1]. In plain eager mode a tensor that is made once, never written again and never freed, so that CUDA graphs may read it as
     well, on any stream: making it copies from the host, which waits."""
@@ -377,9 +381,7 @@ def constant(values: tuple, dtype: torch.dtype, device: torch.device) -> torch.T
         return torch.tensor(values, dtype=dtype, device=device).unsqueeze(1)
     kept = _kept.get((values, dtype, device))
     if kept is None:
-        if (
-            device.type == "cuda" and launch.is_capturing()
-        ):  # what a capture makes has no value before the graph is replayed
+        if _capturing(device):  # what a capture makes has no value before the graph is replayed
             return torch.stack([torch.full((1,), value, dtype=dtype, device=device) for value in values])
         with torch.inference_mode(False):
             kept = torch.tensor(values, dtype=dtype, device=device).unsqueeze(1)
