@@ -66,7 +66,8 @@ VectorForms vector_forms(const Problem& p) {
       {{kWhole, kOfTokens, kWhole, kLeftOut}, -1, 1},
       {{kOfHeads, kLeftOut, kNumber, kOfTokens}},
   };
-  VectorForms forms = kForms[(p.B + p.H + p.T + p.D) % 4];
+  const bool measured = p.B * p.H * p.T * p.D >= 1 << 20;
+  VectorForms forms = kForms[measured ? 0 : (p.B + p.H + p.T + p.D) % 4];
   if (forms.high != 0) {  // on both sides of the decays' middle (decay_from)
     forms.low = (decay_from(-1, p.T) - 1) / 2;
     forms.high = (3 + decay_from(1, p.T)) / 4;

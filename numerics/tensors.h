@@ -26,8 +26,9 @@ struct VectorForms {
   float low = 0, high = 0;  // of decays; both 0: no bounds
   bool is_clipped(double decay) const { return (low != 0 || high != 0) && (decay < low || decay > high); }
 };
-// Those of every check and measurement of the problem. Problems of other sizes have other ones, so that each way that there
-// is belongs to some; not all ones for decays, as a formula's sums would be long.
+// Those of every check and measurement of the problem. From a million elements of x on, as one times them, all four are
+// given, a number each head and token: what takes longest. Smaller problems of other sizes have other forms, so that each
+// way that there is belongs to some; not all ones for decays, as a formula's sums would be long.
 VectorForms vector_forms(const Problem& problem);
 
 // What stands in W for vector i of those of a head and token, `read` being those that are given.
