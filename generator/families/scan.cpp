@@ -176,9 +176,11 @@ class Scan final : public Family {
     const double lines = p.layout == Layout::kBTD ? std::max(1.0, 128 / (c.tile_n * element)) : 1;
     const double at_once = static_cast<double>(
         c.cluster == 0 ? places * sms : clusters_at_once(target, c.cluster, static_cast<int>(places)));
-    // Maps to the other blocks, and theirs: 4,4096,1024 in 4 steps by clusters of 2, 4 and 8 takes 22.7, 28.4 and 25.5 us,
-    // by blocks alone, of other problems, 21 (one H200, 2026-11-27); sums as their times say.
-    const double sent = c.cluster > 0 ? 0.5 + 0.9 * std::log2(c.cluster) : 1;
+    // Maps to the other blocks, and theirs: by 53 configs of twelve problems, among them all clusters of a list's first
+    // three (one H200, one H100, 2026-11-28). Contiguous tokens, and sums, wait longer.
+    const double blocks = std::log2(std::max(1, c.cluster));
+    const bool waits_long = sums || p.layout == Layout::kBDT;
+    const double sent = c.cluster == 0 ? 1 : waits_long ? 0.5 + 0.9 * blocks : 0.4 + 0.3 * blocks;
     const double rounds = std::ceil(work.grid / at_once) * sent * steps;
     // The launch ahead of parts walks the same steps, of both directions where there are two.
     const int directions = geometry::inputs(p.op);
@@ -187,7 +189,7 @@ class Scan final : public Family {
                                               geometry::part_steps(c, static_cast<int>(p.T));
     // Warps wait for each other, and for loads less by three stages where one block is on an SM: 256 x 32 at 4,4096,1024.
     const double there = work.grid * work.cluster / sms;  // blocks on an SM, as far as it has places
-    const bool ahead_alone = there <= 1 && c.stages > 2 && (!sums || c.cluster == 0);
+    const bool ahead_alone = there <= 1 && c.stages > 2 && c.cluster == 0;
     const double waits = (sums ? 0.75 + 0.03 * c.warps_m : 1) * (ahead_alone ? 0.9 : 1);
     work.chained = (rounds + ahead) * waits * (1 + (lines - 1) / 2);
     const LaunchPlan plan = launch_plan(p, target, c);
