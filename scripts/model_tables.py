@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The tables that pages hold of the cost model's own figures: trigen beside estimates of the dense product and how well these hold
-(docs/gpus.md), and what the model's first choices lose on the recordings of tests/data (docs/cost-model.md).
+"""The tables that pages hold of the cost model's own figures: trigen beside estimates of the dense product (docs/gpus.md, docs/gram.md) and how
+well these hold, and what the model's first choices lose on the recordings of tests/data (docs/cost-model.md).
 Usage: scripts/model_tables.py [build/trigen] [--check]    rewrites the tables by it and build/trigen-lab; --check: fails where they are others
 """
 
@@ -13,35 +13,44 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
-SIZES = ((32, 512, 1024), (16, 1024, 1024), (8, 2048, 1024), (4, 4096, 1024))
 
 
 def answer(program: str, *words) -> dict:
     return json.loads(subprocess.run([program, *words, "--json"], check=True, capture_output=True, text=True).stdout)
 
 
-def cell(program: str, target: str, dtype: str, size) -> str:
-    problem = "forward,dtype={},B={},T={},D={}".format(dtype, *size)
+def cell(program: str, target: str, problem: str) -> str:
     explained = answer(program, "emit", "--explain", "--rows", "1", "--arch", target, problem)
     text = f"{explained['candidates'][0]['predicted_us']:.0f} / {explained['dense_us']:.0f}"
     said = " ".join(explained["notes"])
-    return f"**{text}**" if "masked weight is faster" in said else f"*{text}*" if "may be as fast" in said else text
+    return f"**{text}**" if "is faster: " in said else f"*{text}*" if "may be as fast" in said else text
+
+
+def beside_dense(program: str, kinds, problem: str, sizes) -> str:
+    """A row each of `kinds`, target and dtype, a column each of `sizes`, whose numbers go into `problem`."""
+    names = (", ".join(map(str, size)) for size in sizes)
+    lines = [
+        f"| us: trigen, predicted / dense, estimated | dtype | {' | '.join(names)} |",
+        "|---|---|" + "---|" * len(sizes),
+    ]
+    for target, dtype in kinds:
+        cells = (cell(program, target, problem.format(dtype, *size)) for size in sizes)
+        lines.append(f"| `{target}` | {dtype} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def dense(program: str) -> str:
-    lines = [
-        "| us: trigen, predicted / dense, estimated | dtype | "
-        + " | ".join(f"{b}, {t}, {d}" for b, t, d in SIZES)
-        + " |",
-        "|---|---|" + "---|" * len(SIZES),
-    ]
-    for target in TARGETS:
-        for dtype in ("f16", "bf16") if target in ("sm_70", "sm_75") else ("bf16",):
-            lines.append(
-                f"| `{target}` | {dtype} | " + " | ".join(cell(program, target, dtype, size) for size in SIZES) + " |"
-            )
-    return "\n".join(lines) + "\n"
+    kinds = [(target, dtype) for target in ("sm_70", "sm_75") for dtype in ("f16", "bf16")]
+    kinds += [(target, "bf16") for target in ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")]
+    sizes = ((32, 512, 1024), (16, 1024, 1024), (8, 2048, 1024), (4, 4096, 1024))
+    return beside_dense(program, kinds, "forward,dtype={},B={},T={},D={}", sizes)
+
+
+def grams(program: str) -> str:
+    kinds = [("sm_70", "f16"), ("sm_75", "f16")]
+    kinds += [(target, "bf16") for target in ("sm_80", "sm_86", "sm_89", "sm_100a", "sm_120a")]
+    sizes = ((256, 1024, 16), (1024, 1024, 1), (2048, 2048, 1), (4096, 4096, 1))
+    return beside_dense(program, kinds, "gram,dtype={},T={},D={},H={},B=1,epilogue=mirror", sizes)
 
 
 def dense_errors(program: str) -> str:
@@ -100,7 +109,7 @@ def choices(program: str) -> str:
     return out
 
 
-TABLES = {"docs/gpus.md": (dense, dense_errors), "docs/cost-model.md": (choices,)}
+TABLES = {"docs/gpus.md": (dense, dense_errors), "docs/gram.md": (grams,), "docs/cost-model.md": (choices,)}
 
 
 def main() -> int:
