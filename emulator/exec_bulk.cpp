@@ -270,6 +270,11 @@ void copy_tensor(Warp& warp, const Inst& inst, uint32_t mask) {
                  "shared address " + hex(shared) + " of a tensor copy is not a multiple of 128");
     std::vector<int32_t> start;
     for (uint32_t i = 0; i < inst.list_count; ++i) start.push_back(warp.lanes<int32_t>(inst.list[i])[lane]);
+    // The encoding and the documentation allow it, an H200 does not (2026-11-20).
+    if (start[0] * static_cast<int64_t>(map.element_bytes) % 16 != 0)
+      warp.abort(Fault::kBadInstruction, lane,
+                 "the box begins at element " + std::to_string(start[0]) +
+                     " of the innermost dimension, which is not a multiple of 16 B");
     const bool store = inst.width == 2;
     warp.counters->bulk_bytes += map.box_bytes();
     if (!store) warp.counters->async_copy_bytes += map.box_bytes();

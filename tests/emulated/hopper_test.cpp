@@ -101,6 +101,13 @@ TEST(Hopper, TensorCopySwizzlesAndFills) {
     }
 }
 
+TEST(Hopper, TensorCopyBeginsAtWholePieces) {
+  for (const int x : {1, 4, 7, -1, 33})
+    tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, x, 0, true, CUDA_ERROR_ILLEGAL_INSTRUCTION);
+  for (const int x : {8, -8, 72})
+    tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, x, 0, true, CUDA_SUCCESS);
+}
+
 TEST(Hopper, TensorCopyWithoutWaitIsFound) {
   tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, 0, 0, false, CUDA_ERROR_LAUNCH_FAILED);
 }
