@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "K=2 with grad_epilogue; grad_epilogue takes activations alone, it has no product; leave K "
                 "out"},
         BadText{"grad_epilogue,dtype=f16,B=1,T=8,D=8,fill=upper,epilogue=gelu",
-                "fill, wdtype or math with grad_epilogue; it has no product; leave them out"},
+                "fill, wdtype or math with grad_epilogue; it has no choice of these; leave them out"},
         BadText{"grad_epilogue,dtype=f16,B=1,T=8,D=8,epilogue=gelu+pre",
                 "epilogue pre with grad_epilogue; allowed are gelu, silu and gate; compute the rest outside"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,align=12", "align=12; allowed are 16, 8, 4 and 2 bytes"},

@@ -1,0 +1,56 @@
+// Sizes of family newton_schulz_sm80. A block makes a matrix X of T rows and D columns. How it reads Config:
+//
+//   tile_m   T, rounded up to whole tiles of the warps: sides of R, Z and Q
+//   tile_n   columns of a panel: X passes the tensor cores panel by panel
+//   warps_m, warps_n  warps along the rows of an output, and along its columns
+//   stages   1: all panels stay in shared memory; 2: one is multiplied while the next one comes
+//   vec_b, vec_c  elements of one access to x, to y
+//
+// An image is a matrix of f16 in shared memory, of rows of R, Z and Q, of a panel along the contiguous axis of x.
+#pragma once
+
+#include "schedule.h"
+
+namespace trigen::newton_schulz_sm80 {
+
+using schedule::ceil_div;
+
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 32 * c.warps_m * c.warps_n; }
+
+// Steps on R alone before X is multiplied and R computed anew; 1: every step multiplies X. What is small in X is lost in a
+// longer round, which pays where X has far more columns than rows. Square matrices have small singular values, and so have,
+// of few rows, wide ones: as random 8 x 16, whose error was 0.1 after 5 steps in rounds of 3, and 0.002 in rounds of 1.
+TRIGEN_HOST_DEVICE constexpr int round_steps(int T, int D) { return D >= 2 * T + 32 ? 3 : 1; }
+
+// Elements from row to row of an image. Rows of whole 128 bytes are swizzled, others are 16 bytes longer, so that 16 bytes
+// each of 8 rows lie in different banks.
+TRIGEN_HOST_DEVICE constexpr bool is_swizzled(int columns) { return columns % 64 == 0; }
+TRIGEN_HOST_DEVICE constexpr int image_bytes(int rows, int columns) {
+  return 2 * rows * (is_swizzled(columns) ? columns : columns + 8);
+}
+TRIGEN_HOST_DEVICE constexpr int matrix_bytes(const Config& c) { return image_bytes(c.tile_m, c.tile_m); }
+TRIGEN_HOST_DEVICE constexpr int panel_bytes(Layout layout, const Config& c) {
+  return layout == Layout::kBTD ? image_bytes(c.tile_m, c.tile_n) : image_bytes(c.tile_n, c.tile_m);
+}
+TRIGEN_HOST_DEVICE constexpr int panels(const Config& c, int D) { return ceil_div(D, c.tile_n); }
+
+// Q, R, Z. Panels that pass, two of X and two of Q X, lie where R and Z do, which no pass needs; those that stay, behind.
+TRIGEN_HOST_DEVICE constexpr int panels_begin(const Config& c) {
+  return c.stages == 1 ? 3 * matrix_bytes(c) : matrix_bytes(c);
+}
+TRIGEN_HOST_DEVICE constexpr long long shared_bytes(Layout layout, const Config& c, int D) {
+  const long long panels_end =
+      panels_begin(c) + static_cast<long long>(c.stages == 1 ? panels(c, D) : 4) * panel_bytes(layout, c);
+  return panels_end > 3 * matrix_bytes(c) ? panels_end : 3 * matrix_bytes(c);
+}
+
+// Images of X between rounds, where they do not stay: [matrix][panel].
+TRIGEN_HOST_DEVICE constexpr bool keeps_panels(const Config& c, const schedule::Sizes& z) {
+  return c.stages != 1 && z.K > round_steps(z.T, z.D);
+}
+TRIGEN_HOST_DEVICE constexpr long long workspace_bytes(Layout layout, const Config& c,
+                                                       const schedule::Sizes& z) {
+  return keeps_panels(c, z) ? static_cast<long long>(z.B) * z.H * panels(c, z.D) * panel_bytes(layout, c) : 0;
+}
+
+}  // namespace trigen::newton_schulz_sm80
