@@ -36,7 +36,6 @@ class Block {
   static_assert(kM * 16 * c.warps_m == kSide && kN % 2 == 0 && kN * 8 * c.warps_n == kSide,
                 "tile_m: 16 rows and columns for each warp");
   static_assert(kPanelN % 2 == 0 && kPanelN * 8 * c.warps_n == kPanel, "tile_n: 16 columns for each warp");
-  static_assert(kPanelBytes % 16 == 0, "panels are copied in pieces of 16 bytes");
 
   using Square = Image<kSide>;
   using Panel = Image<kColumns>;
@@ -55,7 +54,7 @@ class Block {
         x_(static_cast<const Storage<kD>*>(p.x.data) + matrix(p.x)),
         y_(static_cast<Storage<kD>*>(p.y.data) + matrix(p.y)),
         kept_(static_cast<unsigned char*>(p.workspace) +
-              (kStays ? 0 : static_cast<long long>(blockIdx.x) * panels(c, z_.D) * kPanelBytes)) {}
+              (kStays ? 0 : static_cast<long long>(blockIdx.x) * kept_bytes(c, z_.D))) {}
 
   __device__ __forceinline__ void run() {
     const float* const steps = static_cast<const float*>(p_.w);
@@ -174,19 +173,24 @@ class Block {
     }
     __syncthreads();
   }
-  // Images of panels, of earlier rounds.
+  // Panels of earlier rounds, in pieces of 16 bytes, those of a row one behind the other.
+  static constexpr int kPieces = kSide * kPanel / 8, kRowPieces = kColumns / 8;
+  __device__ __forceinline__ unsigned char* kept(int i, int piece) const {
+    return kept_ + (static_cast<long long>(i) * kPieces + piece) * 16;
+  }
+  __device__ __forceinline__ static unsigned piece_of(const Panel& panel, int piece) {
+    return panel.at(piece / kRowPieces, piece % kRowPieces * 8);
+  }
   __device__ __forceinline__ void fetch_kept(int i) const {
-    const unsigned char* const from = kept_ + static_cast<long long>(i) * kPanelBytes;
-    for (int at = 16 * static_cast<int>(threadIdx.x); at < kPanelBytes; at += 16 * kBlock)
-      ptx::cp_async<16>(panel(i).begin + at, from + at, 16);
+    for (int piece = static_cast<int>(threadIdx.x); piece < kPieces; piece += kBlock)
+      ptx::cp_async<16>(piece_of(panel(i), piece), kept(i, piece), 16);
     ptx::cp_async_commit();
   }
   __device__ __forceinline__ void keep(int i) const {
-    unsigned char* const to = kept_ + static_cast<long long>(i) * kPanelBytes;
-    for (int at = 16 * static_cast<int>(threadIdx.x); at < kPanelBytes; at += 16 * kBlock) {
+    for (int piece = static_cast<int>(threadIdx.x); piece < kPieces; piece += kBlock) {
       unsigned w[4];
-      ptx::load_shared<16>(w, product_panel(i).begin + at);
-      ptx::store_global<16>(to + at, w);
+      ptx::load_shared<16>(w, piece_of(product_panel(i), piece));
+      ptx::store_global<16>(kept(i, piece), w);
     }
   }
 

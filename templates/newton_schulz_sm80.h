@@ -44,13 +44,13 @@ TRIGEN_HOST_DEVICE constexpr long long shared_bytes(Layout layout, const Config&
   return panels_end > 3 * matrix_bytes(c) ? panels_end : 3 * matrix_bytes(c);
 }
 
-// Images of X between rounds, where they do not stay: [matrix][panel].
-TRIGEN_HOST_DEVICE constexpr bool keeps_panels(const Config& c, const schedule::Sizes& z) {
-  return c.stages != 1 && z.K > round_steps(z.T, z.D);
+// Panels of X between rounds, where they do not stay: f16 [matrix][panel], without the gaps of their images.
+TRIGEN_HOST_DEVICE constexpr long long kept_bytes(const Config& c, int D) {
+  return 2LL * panels(c, D) * c.tile_m * c.tile_n;
 }
-TRIGEN_HOST_DEVICE constexpr long long workspace_bytes(Layout layout, const Config& c,
-                                                       const schedule::Sizes& z) {
-  return keeps_panels(c, z) ? static_cast<long long>(z.B) * z.H * panels(c, z.D) * panel_bytes(layout, c) : 0;
+TRIGEN_HOST_DEVICE constexpr long long workspace_bytes(const Config& c, const schedule::Sizes& z) {
+  const bool keeps = c.stages != 1 && z.K > round_steps(z.T, z.D);
+  return keeps ? static_cast<long long>(z.B) * z.H * kept_bytes(c, z.D) : 0;
 }
 
 }  // namespace trigen::newton_schulz_sm80

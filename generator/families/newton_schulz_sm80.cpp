@@ -98,7 +98,7 @@ class NewtonSchulz final : public Family {
                              .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
                              .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
                              .early = target.compute_capability >= 90});
-    plan.workspace_bytes = geometry::workspace_bytes(p.layout, c, kernel_sizes(p));
+    plan.workspace_bytes = geometry::workspace_bytes(c, kernel_sizes(p));
     return plan;
   }
 
