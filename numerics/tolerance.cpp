@@ -16,7 +16,7 @@ Tolerance tolerance_of(const Problem& problem, DType dtype, int64_t terms, int64
   // 16-bit products may run on tensor cores or on simt: the looser of the two rules holds for all of them.
   const bool simt = problem.dtype == DType::kF32 && problem.math != Math::kTF32;
   if (op_row(problem.op).takes(kStepsField))
-    t.sum_error = 6 * 0x1p-11;
+    t.sum_error = 5 * 0x1p-11;
   else if (is_scan(problem.op))
     t.sum_error = (makes_vectors(problem.op) ? 4 : 2) * std::sqrt(n) * 0x1p-24;
   else

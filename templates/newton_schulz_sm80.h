@@ -17,10 +17,10 @@ using schedule::ceil_div;
 
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 32 * c.warps_m * c.warps_n; }
 
-// Steps on R alone before X is multiplied and R computed anew; 1: every step multiplies X. What is small in X is lost in a
-// longer round, which pays where X has far more columns than rows. Square matrices have small singular values, and so have,
-// of few rows, wide ones: as random 8 x 16, whose error was 0.1 after 5 steps in rounds of 3, and 0.002 in rounds of 1.
-TRIGEN_HOST_DEVICE constexpr int round_steps(int T, int D) { return D >= 2 * T + 32 ? 3 : 1; }
+// Steps on R alone before X is multiplied and R computed anew; 1: every step multiplies X. From 1.5 times as many columns as
+// rows on the longer round multiplies less, of 5 steps 14 T^3 + 4 T^2 D in place of 5 T^3 + 10 T^2 D. What is small in X is
+// lost in it: where X is square, of random 8 x 8 matrices with the coefficients POLAR_EXPRESS everything.
+TRIGEN_HOST_DEVICE constexpr int round_steps(int T, int D) { return 2LL * D >= 3LL * T ? 3 : 1; }
 
 // Elements from row to row of an image. Rows of whole 128 bytes are swizzled, others are 16 bytes longer, so that 16 bytes
 // each of 8 rows lie in different banks.

@@ -34,6 +34,9 @@ POLAR_EXPRESS: Tuple[Triple, ...] = (
 """Coefficients a step of "The Polar Express" (Amsel, Persson, Musco, Gower; arXiv 2505.16932, Algorithm 1), with its safety factor of 1.01
 for all but the last."""
 
+MOST_ROWS = 128
+"""The shorter side of matrices that newton_schulz takes, the op of all steps in one launch."""
+
 RESTART = 3
 # Gram form costs 3 k + 7 m products of m x m where the classic one costs 7.5 k + 2.5 m (five steps, halves counted as halves).
 _GRAM_FROM = 1.25  # k / m

@@ -83,6 +83,19 @@ struct Sums {
           use(row + 16 * i + 8 * half + lane / 4, column + 8 * j + lane % 4 * 2, v[i][j][2 * half],
               v[i][j][2 * half + 1]);
   }
+  // Of a symmetric matrix: what is on and below the diagonal, to both of its places.
+  template <int kColumns>
+  __device__ __forceinline__ void store_symmetric(const Image<kColumns>& image, int row, int column) const {
+    each(row, column, [&](int m, int n, float first, float second) {
+      const unsigned both = ptx::f32x2_to_f16x2(first, second), other = both >> 16;
+      if (m > n)
+        ptx::store_shared<4>(image.at(m, n), &both);
+      else if (m == n)
+        ptx::store_shared<2>(image.at(m, n), &both);
+      if (m > n) ptx::store_shared<2>(image.at(n, m), &both);
+      if (m > n + 1) ptx::store_shared<2>(image.at(n + 1, m), &other);
+    });
+  }
   template <int kColumns, bool kTransposed>
   __device__ __forceinline__ void store(const Image<kColumns>& image, int row, int column) const {
     each(row, column, [&](int m, int n, float first, float second) {

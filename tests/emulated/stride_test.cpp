@@ -39,6 +39,8 @@ const Kernel kKernels[] = {
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,rows=3,epilogue=bias+gelu+pre+gate+residual"},
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,layout=bdt"},
     {"grad_epilogue", "grad_epilogue,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=gelu+gate"},
+    {"newton_schulz_sm80", "newton_schulz,dtype=bf16,B=2,H=2,T=40,D=120,K=4"},
+    {"newton_schulz_sm80", "newton_schulz,dtype=bf16,B=2,H=2,T=40,D=32,K=2,layout=bdt"},
     // Three heads: a vector's stride is below 2^31, and two of them are not.
     {"scan", "scan,dtype=bf16,B=2,H=3,T=135,D=40,wdtype=f32,epilogue=bias+gelu+pre+gate+residual"},
     {"scan", "scan_grad_input,dtype=f32,B=2,H=3,T=136,D=39,layout=bdt,epilogue=residual"},
@@ -98,6 +100,10 @@ FarTensor spread(const Problem& p, const Tensor& t, Axis far) {
                         : p.layout == Layout::kBTD ? p.D
                                                    : t.tokens;
   FarTensor out;
+  if (t.axes == Axes::kSteps) {  // has no strides
+    out.runs = {{t.offset_bytes, 0, t.bytes()}};
+    return out;
+  }
   int64_t next = kSlot * kSlots;
   const auto stride = [&](bool is_far, int64_t extent) {
     if (is_far) return (kFar / std::max<int64_t>(1, extent - 1) + 63) / 64 * 64;

@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "scan_grad_weight"},
         BadText{"foward,dtype=f16",
                 "op='foward' is unknown; allowed are forward, grad_input, grad_weight, decode, "
-                "grad_epilogue, gram, scan, scan_grad_input or scan_grad_weight; did "
+                "grad_epilogue, gram, scan, scan_grad_input, scan_grad_weight or newton_schulz; did "
                 "you mean 'forward'?"},
         BadText{"forward,dtype=f16,B=1,T=0,D=8",
                 "T=0; allowed are 1 to 2147418112; give the number of tokens"},
@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"forward,dtype=f16,B=1,T=8,D=2147483648",
                 "D=2147483648; allowed are 1 to 2147418112; give the features of one head"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,K=0",
-                "K=0; allowed are 1 to 2147418112; give the number of taps, 1 for a plain product"},
+                "K=0; allowed are 1 to 2147418112; give the number of taps, 1 for a plain product, or of newton_schulz's steps"},
         BadText{"forward,dtype=f16,B=99999999999999999999,T=8,D=8",
                 "B='99999999999999999999' does not fit 64 bits; give a smaller number (column 19)"},
         BadText{"forward,dtype=f16,B=65536,T=8,D=65536",
