@@ -29,7 +29,7 @@ Problem RandomProblem::next() {
 
 Problem RandomProblem::next_small(bool tf32) {
   Problem p = kind();
-  while (!tf32 && p.math == Math::kTF32) p = kind();
+  while (!tf32 && (p.math == Math::kTF32 || p.op == Op::kNewtonSchulz)) p = kind();
   p.B = 1 + pick(3), p.H = 1 + pick(3), p.K = coin() ? 1 : 1 + pick(4);
   p.T = 1 + pick(coin() ? 20 : 140), p.D = 1 + pick(coin() ? 20 : 140);
   const bool plain = pick(4) == 0;

@@ -100,10 +100,6 @@ FarTensor spread(const Problem& p, const Tensor& t, Axis far) {
                         : p.layout == Layout::kBTD ? p.D
                                                    : t.tokens;
   FarTensor out;
-  if (t.axes == Axes::kSteps) {  // has no strides
-    out.runs = {{t.offset_bytes, 0, t.bytes()}};
-    return out;
-  }
   int64_t next = kSlot * kSlots;
   const auto stride = [&](bool is_far, int64_t extent) {
     if (is_far) return (kFar / std::max<int64_t>(1, extent - 1) + 63) / 64 * 64;
@@ -154,7 +150,8 @@ std::string compare(const Plan& plan, Workbench& bench, const HostBuffers& dense
     return memory.begin + static_cast<cuda::CUdeviceptr>((apart ? FarMemory::kHalf : 0) + first + byte);
   };
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].role == Role::kBias || of_weights(tensors[i]) != of_weights(axis)) continue;
+    const bool has_strides = tensors[i].role != Role::kBias && tensors[i].axes != Axes::kSteps;
+    if (!has_strides || of_weights(tensors[i]) != of_weights(axis)) continue;
     spreads[i] = spread(bench.problem(), tensors[i], axis);
     const FarTensor& far = spreads[i];
     for (const Run& run : far.runs)  // outputs are poison there

@@ -108,8 +108,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"", "empty problem; write one as forward,dtype=bf16,B=32,T=512,D=1024"},
         BadText{"dtype=f16,B=1",
                 "the problem starts with 'dtype'; the first field is the op: forward, "
-                "grad_input, grad_weight, decode, grad_epilogue, gram, scan, scan_grad_input or "
-                "scan_grad_weight"},
+                "grad_input, grad_weight, decode, grad_epilogue, gram, scan, scan_grad_input, "
+                "scan_grad_weight or newton_schulz"},
         BadText{"foward,dtype=f16",
                 "op='foward' is unknown; allowed are forward, grad_input, grad_weight, decode, "
                 "grad_epilogue, gram, scan, scan_grad_input, scan_grad_weight or newton_schulz; did "
