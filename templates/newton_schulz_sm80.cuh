@@ -99,7 +99,7 @@ class Block {
   }
   template <bool kA>
   __device__ __forceinline__ auto rows_of(const Square& image) const {
-    return Operand<kSide, kA, false>{image, kA ? row_ : column_};
+    return Operand<kSide, kA, false>(image, kA ? row_ : column_);
   }
 
   // Of the whole matrix, the same for all threads.
@@ -141,9 +141,10 @@ class Block {
   // A thread's vectors of panel i of x, zeros where that has ended.
   using Vectors = Raw<kD, kVec>[kEach];
   __device__ __forceinline__ void fetch(Vectors& x, int i) const {
+    const int thread = thread_now();
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
-      const int at = static_cast<int>(threadIdx.x) + e * kBlock;
+      const int at = thread + e * kBlock;
       const int outer = at / kRowVectors + (kBTD ? 0 : i * kPanel),
                 inner = at % kRowVectors * kVec + (kBTD ? i * kPanel : 0);
       if (at < kVectors && outer < (kBTD ? z_.T : z_.D) && inner < (kBTD ? z_.D : z_.T))
@@ -153,9 +154,10 @@ class Block {
     }
   }
   __device__ __forceinline__ void put(const Vectors& x, int i) const {
+    const int thread = thread_now();
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
-      const int at = static_cast<int>(threadIdx.x) + e * kBlock;
+      const int at = thread + e * kBlock;
       if (at >= kVectors) continue;
       float v[kVec];
 #pragma unroll
@@ -182,12 +184,12 @@ class Block {
     return panel.at(piece / kRowPieces, piece % kRowPieces * 8);
   }
   __device__ __forceinline__ void fetch_kept(int i) const {
-    for (int piece = static_cast<int>(threadIdx.x); piece < kPieces; piece += kBlock)
+    for (int piece = thread_now(); piece < kPieces; piece += kBlock)
       ptx::cp_async<16>(piece_of(panel(i), piece), kept(i, piece), 16);
     ptx::cp_async_commit();
   }
   __device__ __forceinline__ void keep(int i) const {
-    for (int piece = static_cast<int>(threadIdx.x); piece < kPieces; piece += kBlock) {
+    for (int piece = thread_now(); piece < kPieces; piece += kBlock) {
       unsigned w[4];
       ptx::load_shared<16>(w, piece_of(product_panel(i), piece));
       ptx::store_global<16>(kept(i, piece), w);
@@ -227,7 +229,7 @@ class Block {
         Sums<kM, kPanelN> product;
         product.clear();
         product.template add_product<kSide>(rows_of<true>(q()),
-                                            Operand<kColumns, false, kBTD>{panel(i), panel_column_});
+                                            Operand<kColumns, false, kBTD>(panel(i), panel_column_));
         if constexpr (kSquare) {
           if constexpr (kStays) __syncthreads();  // all have read the panel
           product.template store<kColumns, !kBTD>(product_panel(i), row_, panel_column_);
@@ -251,8 +253,8 @@ class Block {
     }
   }
   __device__ __forceinline__ void add_square(Sides& sums, const Panel& x) const {
-    sums.template add_product<kPanel>(Operand<kColumns, true, !kBTD>{x, row_},
-                                      Operand<kColumns, false, !kBTD>{x, column_});
+    sums.template add_product<kPanel>(Operand<kColumns, true, !kBTD>(x, row_),
+                                      Operand<kColumns, false, !kBTD>(x, column_));
   }
 
   // Z of the step, then Q <- Q Z, the first of a round Z itself; unless it is the last of the round R <- R Z Z.

@@ -9,6 +9,14 @@
 
 namespace trigen::newton_schulz_sm80 {
 
+// This thread of the block, asked for anew each time: the addresses that follow from it are made where they are used. The
+// compiler would hold those of all passes and steps in registers, and spill sums for them.
+__device__ __forceinline__ int thread_now() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
 // An image of rows of kColumns elements.
 template <int kColumns>
 struct Image {
@@ -21,22 +29,34 @@ struct Image {
   }
 };
 
-// An image as A (m x k) or B (n x k) of a product, from row `first` of m or n on. kTransposed: its rows are k.
+// An image as A (m x k) or B (n x k) of a product, a warp's rows of m or n. kTransposed: the image's rows are k. One address
+// a lane serves all loads: those of a swizzled row differ in bits of it, because a warp's rows begin at a multiple of theirs.
 template <int kColumns, bool kA, bool kTransposed>
-struct Operand {
-  Image<kColumns> image;
-  int first;
+class Operand {
+ public:
+  __device__ __forceinline__ Operand(const Image<kColumns>& image, int first) {
+    const int lane = thread_now() % 32, row = lane % 8, low = lane / 8 % 2, high = lane / 16;
+    // The order of the four 8 x 8 matrices: A has the next 8 rows second, B the next 8 of k.
+    const int down = row + 8 * (kA != kTransposed ? low : high), right = 8 * (kA != kTransposed ? high : low);
+    begin_ = kTransposed ? image.at(down, first + right) : image.at(first + down, right);
+  }
   // 16 rows of m or n, 16 of k: of A its four registers, of B two of each of two fragments.
   __device__ __forceinline__ void load(unsigned (&r)[4], int rows, int k) const {
-    const int lane = static_cast<int>(threadIdx.x % 32), row = lane % 8, low = lane / 8 % 2, high = lane / 16;
-    // The order of the four 8 x 8 matrices: A has the next 8 rows second, B the next 8 of k.
-    const int down = kA != kTransposed ? low : high, right = kA != kTransposed ? high : low;
-    const int m = first + 16 * rows;
+    const int down = kTransposed ? k : rows, right = kTransposed ? rows : k;
     if constexpr (kTransposed)
-      ptx::ldmatrix_x4_trans(r, image.at(16 * k + row + 8 * down, m + 8 * right));
+      ptx::ldmatrix_x4_trans(r, at(down, right));
     else
-      ptx::ldmatrix_x4(r, image.at(m + row + 8 * down, 16 * k + 8 * right));
+      ptx::ldmatrix_x4(r, at(down, right));
   }
+
+ private:
+  __device__ __forceinline__ unsigned at(int down, int right) const {
+    if constexpr (is_swizzled(kColumns))
+      return (begin_ ^ (right % 4 * 32)) + right / 4 * 128 + down * (16 * 2 * kColumns);
+    else
+      return begin_ + right * 32 + down * (16 * (2 * kColumns + 16));
+  }
+  unsigned begin_;
 };
 
 // A warp's tile of sums: kM x 16 rows, kN x 8 columns, in the fragments of mma.m16n8k16.
@@ -73,7 +93,7 @@ struct Sums {
   // use(row, column, two sums of neighbouring columns): the thread's, from the tile's first row and column on.
   template <class Use>
   __device__ __forceinline__ void each(int row, int column, const Use& use) const {
-    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int lane = thread_now() % 32;
 #pragma unroll
     for (int i = 0; i < kM; ++i)
 #pragma unroll
