@@ -1,4 +1,5 @@
-// Family newton_schulz_sm80: all steps of Newton-Schulz iterations of a matrix by one block, by mma.sync, sm_80 and later.
+// Family newton_schulz_sm80: all steps of Newton-Schulz iterations of a matrix by one block, by mma.sync, sm_80 and later; on
+// sm_90 and later by a cluster, too, whose blocks add up what their columns have of R and the norm.
 //
 //   X = x / max(|x|, eps)
 //   for each step:  R = X X^T,  Z = a I + b R + c R R,  X = Z X
@@ -26,7 +27,8 @@ class Block {
   static constexpr Config c = C.config;
   static constexpr bool kBTD = s.layout == Layout::kBTD, kStays = c.stages == 1;
   static constexpr DType kD = s.dtype;
-  static constexpr int kVec = c.vec_b, kSide = c.tile_m, kPanel = c.tile_n, kBlock = threads(c);
+  static constexpr int kVec = c.vec_b, kSide = c.tile_m, kPanel = c.tile_n, kBlock = threads(c),
+                       kBlocks = blocks(c);
   static constexpr int kRows = kBTD ? kSide : kPanel, kColumns = kBTD ? kPanel : kSide;  // of a panel's image
   static constexpr int kPanelBytes = panel_bytes(s.layout, c);
   static constexpr int kRowVectors = kColumns / kVec, kVectors = kRows * kRowVectors,
@@ -51,10 +53,13 @@ class Block {
         row_(warp_ / c.warps_n * kM * 16),
         column_(warp_ % c.warps_n * kN * 8),
         panel_column_(warp_ % c.warps_n * kPanelN * 8),
+        matrix_(static_cast<int>(blockIdx.x) / kBlocks),
+        rank_(static_cast<int>(blockIdx.x) % kBlocks),
+        first_panel_(first_panel(c, z_.D, rank_)),
+        count_(first_panel(c, z_.D, rank_ + 1) - first_panel_),
         x_(static_cast<const Storage<kD>*>(p.x.data) + matrix(p.x)),
         y_(static_cast<Storage<kD>*>(p.y.data) + matrix(p.y)),
-        kept_(static_cast<unsigned char*>(p.workspace) +
-              (kStays ? 0 : static_cast<long long>(blockIdx.x) * kept_bytes(c, z_.D))) {}
+        kept_(static_cast<unsigned char*>(p.workspace) + (kStays ? 0 : matrix_ * kept_bytes(c, z_.D))) {}
 
   __device__ __forceinline__ void run() {
     const float* const steps = static_cast<const float*>(p_.w);
@@ -85,12 +90,12 @@ class Block {
 
  private:
   __device__ __forceinline__ long long matrix(const Activations& t) const {
-    return static_cast<int>(blockIdx.x) / z_.H * t.batch + static_cast<int>(blockIdx.x) % z_.H * t.head;
+    return matrix_ / z_.H * t.batch + matrix_ % z_.H * t.head;
   }
   __device__ __forceinline__ Square q() const { return {shared_}; }
   __device__ __forceinline__ Square r() const { return {shared_ + matrix_bytes(c)}; }
   __device__ __forceinline__ Square z() const { return {shared_ + 2 * matrix_bytes(c)}; }
-  // Panel i of X; panel i of Q X, where that does not take its place.
+  // Panel i of the block's; panel i of Q X, where that does not take its place.
   __device__ __forceinline__ Panel panel(int i) const {
     return {shared_ + panels_begin(c) + (kStays ? i : i % 2) * kPanelBytes};
   }
@@ -104,8 +109,11 @@ class Block {
 
   // Of the whole matrix, the same for all threads.
   __device__ __forceinline__ float sum_of_squares() {
-    const int outer = kBTD ? z_.T : z_.D, across = (kBTD ? z_.D : z_.T) / kVec;
+    const int first_column = first_panel_ * kPanel,
+              columns = schedule::min(count_ * kPanel, z_.D - first_column);
+    const int outer = kBTD ? z_.T : columns, across = (kBTD ? columns : z_.T) / kVec;
     const long long row_stride = p_.x.row;
+    const Storage<kD>* const from = x_ + first_column * (kBTD ? 1 : row_stride);
     float sum = 0.0f;
     constexpr int kAtOnce = 8;
     const int all = outer * across;
@@ -116,7 +124,7 @@ class Block {
         const int at = first + i * kBlock;
         if (at < all)
           ptx::load_global_nc<Raw<kD, kVec>::kSize>(x[i].w,
-                                                    x_ + (at / across * row_stride + at % across * kVec));
+                                                    from + (at / across * row_stride + at % across * kVec));
         else
           x[i].clear();
       }
@@ -134,19 +142,27 @@ class Block {
     __syncthreads();
     sum = 0.0f;
     for (int i = 0; i < kBlock / 32; ++i) sum += sums_[i];
+    if constexpr (kBlocks > 1) {
+      if (threadIdx.x == 0) sums_[kBlock / 32] = sum;
+      ptx::cluster_sync();
+      sum = 0.0f;
+      for (int rank = 0; rank < kBlocks; ++rank)
+        sum += ptx::load_cluster(ptx::cluster_address(ptx::shared_address(sums_ + kBlock / 32), rank));
+      ptx::cluster_sync();
+    }
     __syncthreads();
     return sum;
   }
 
-  // A thread's vectors of panel i of x, zeros where that has ended.
+  // A thread's vectors of panel i of the block's, zeros where that has ended.
   using Vectors = Raw<kD, kVec>[kEach];
   __device__ __forceinline__ void fetch(Vectors& x, int i) const {
     const int thread = thread_now();
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       const int at = thread + e * kBlock;
-      const int outer = at / kRowVectors + (kBTD ? 0 : i * kPanel),
-                inner = at % kRowVectors * kVec + (kBTD ? i * kPanel : 0);
+      const int column = (first_panel_ + i) * kPanel, outer = at / kRowVectors + (kBTD ? 0 : column),
+                inner = at % kRowVectors * kVec + (kBTD ? column : 0);
       if (at < kVectors && outer < (kBTD ? z_.T : z_.D) && inner < (kBTD ? z_.D : z_.T))
         ptx::load_global_nc<Raw<kD, kVec>::kSize>(x[e].w, x_ + (outer * p_.x.row + inner));
       else
@@ -168,7 +184,7 @@ class Block {
     }
   }
   __device__ __forceinline__ void bring_all() const {
-    for (int i = 0; i < panels(c, z_.D); ++i) {
+    for (int i = 0; i < count_; ++i) {
       Vectors x;
       fetch(x, i);
       put(x, i);
@@ -178,7 +194,7 @@ class Block {
   // Panels of earlier rounds, in pieces of 16 bytes, those of a row one behind the other.
   static constexpr int kPieces = kSide * kPanel / 8, kRowPieces = kColumns / 8;
   __device__ __forceinline__ unsigned char* kept(int i, int piece) const {
-    return kept_ + (static_cast<long long>(i) * kPieces + piece) * 16;
+    return kept_ + (static_cast<long long>(first_panel_ + i) * kPieces + piece) * 16;
   }
   __device__ __forceinline__ static unsigned piece_of(const Panel& panel, int piece) {
     return panel.at(piece / kRowPieces, piece % kRowPieces * 8);
@@ -200,7 +216,6 @@ class Block {
   // then, else y = X.
   template <bool kMultiply, bool kSquare, bool kFromX>
   __device__ __forceinline__ void pass() const {
-    const int count = panels(c, z_.D);
     Sides square;
     if constexpr (kSquare) square.clear();
     Vectors next;
@@ -222,8 +237,8 @@ class Block {
     end_panel(0);
     __syncthreads();
 #pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      const bool more = i + 1 < count;
+    for (int i = 0; i < count_; ++i) {
+      const bool more = i + 1 < count_;
       if (more) begin_panel(i + 1);
       if constexpr (kMultiply) {
         Sums<kM, kPanelN> product;
@@ -248,6 +263,7 @@ class Block {
     }
     if constexpr (kSquare) {
       __syncthreads();  // R lies where panels did
+      if constexpr (kBlocks > 1) add_blocks(square);
       square.template store<kSide, false>(r(), row_, column_);
       __syncthreads();
     }
@@ -255,6 +271,34 @@ class Block {
   __device__ __forceinline__ void add_square(Sides& sums, const Panel& x) const {
     sums.template add_product<kPanel>(Operand<kColumns, true, !kBTD>(x, row_),
                                       Operand<kColumns, false, !kBTD>(x, column_));
+  }
+
+  // Adds up the sums of all blocks, in the order of their ranks, by way of where R and Z lie.
+  __device__ __forceinline__ void add_blocks(Sides& sums) const {
+    static_assert(kM * kN * kBlock * 16 <= 2 * matrix_bytes(c),
+                  "sums of f32 lie in place of two matrices of f16");
+    const unsigned own = r().begin + 16 * thread_now();
+#pragma unroll
+    for (int i = 0; i < kM * kN; ++i) {
+      unsigned w[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) w[e] = __float_as_uint(sums.v[i / kN][i % kN][e]);
+      ptx::store_shared<16>(own + i * 16 * kBlock, w);
+    }
+    ptx::cluster_sync();
+    sums.clear();
+#pragma unroll 1
+    for (int from = 0; from < kBlocks; ++from) {
+      const unsigned there = ptx::cluster_address(own, from);
+#pragma unroll
+      for (int i = 0; i < kM * kN; ++i) {
+        float v[4];
+        ptx::load_cluster(v, there + i * 16 * kBlock);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums.v[i / kN][i % kN][e] += v[e];
+      }
+    }
+    ptx::cluster_sync();
   }
 
   // Z of the step, then Q <- Q Z, the first of a round Z itself; unless it is the last of the round R <- R Z Z.
@@ -293,7 +337,7 @@ class Block {
 
   template <class Product>
   __device__ __forceinline__ void store_y(const Product& product, int i) const {
-    product.each(row_, i * kPanel + panel_column_, [&](int t, int d, float v0, float v1) {
+    product.each(row_, (first_panel_ + i) * kPanel + panel_column_, [&](int t, int d, float v0, float v1) {
       if (t >= z_.T || d >= z_.D) return;
       if constexpr (kBTD && c.vec_c == 2) {
         Raw<kD, 2> out;
@@ -313,13 +357,14 @@ class Block {
   const unsigned shared_;
   float* const sums_;
   const int warp_, row_, column_, panel_column_;
+  const int matrix_, rank_, first_panel_, count_;  // the block's panels
   const Storage<kD>* const x_;
   Storage<kD>* const y_;
   unsigned char* const kept_;
   float scale_ = 0.0f;
 };
 
-// Grid {matrices}.
+// Grid {blocks of a cluster of every matrix}.
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p) {
   static_assert(C.shape.op == Op::kNewtonSchulz, "this family makes newton_schulz only");

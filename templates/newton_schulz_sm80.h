@@ -1,10 +1,12 @@
-// Sizes of family newton_schulz_sm80. A block makes a matrix X of T rows and D columns. How it reads Config:
+// Sizes of family newton_schulz_sm80. A block, or a cluster of them, makes a matrix X of T rows and D columns. How it reads
+// Config:
 //
 //   tile_m   T, rounded up to whole tiles of the warps: sides of R, Z and Q
 //   tile_n   columns of a panel: X passes the tensor cores panel by panel
 //   warps_m, warps_n  warps along the rows of an output, and along its columns
 //   stages   1: all panels stay in shared memory; 2: one is multiplied while the next one comes
 //   vec_b, vec_c  elements of one access to x, to y
+//   cluster  blocks that share a matrix: each has panels of its own, and what follows from R alone each does for itself
 //
 // An image is a matrix of f16 in shared memory, of rows of R, Z and Q, of a panel along the contiguous axis of x.
 #pragma once
@@ -33,6 +35,14 @@ TRIGEN_HOST_DEVICE constexpr int panel_bytes(Layout layout, const Config& c) {
   return layout == Layout::kBTD ? image_bytes(c.tile_m, c.tile_n) : image_bytes(c.tile_n, c.tile_m);
 }
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c, int D) { return ceil_div(D, c.tile_n); }
+TRIGEN_HOST_DEVICE constexpr int blocks(const Config& c) { return c.cluster > 1 ? c.cluster : 1; }
+// The panels of block `rank` begin at its first one and end at the next block's; the most that one has.
+TRIGEN_HOST_DEVICE constexpr int first_panel(const Config& c, int D, int rank) {
+  return static_cast<int>(static_cast<long long>(panels(c, D)) * rank / blocks(c));
+}
+TRIGEN_HOST_DEVICE constexpr int most_panels(const Config& c, int D) {
+  return ceil_div(panels(c, D), blocks(c));
+}
 
 // Q, R, Z. Panels that pass, two of X and two of Q X, lie where R and Z do, which no pass needs; those that stay, behind.
 TRIGEN_HOST_DEVICE constexpr int panels_begin(const Config& c) {
@@ -40,7 +50,8 @@ TRIGEN_HOST_DEVICE constexpr int panels_begin(const Config& c) {
 }
 TRIGEN_HOST_DEVICE constexpr long long shared_bytes(Layout layout, const Config& c, int D) {
   const long long panels_end =
-      panels_begin(c) + static_cast<long long>(c.stages == 1 ? panels(c, D) : 4) * panel_bytes(layout, c);
+      panels_begin(c) +
+      static_cast<long long>(c.stages == 1 ? most_panels(c, D) : 4) * panel_bytes(layout, c);
   return panels_end > 3 * matrix_bytes(c) ? panels_end : 3 * matrix_bytes(c);
 }
 

@@ -43,6 +43,7 @@ class NewtonSchulz final : public Family {
             powers_key(&Config::vec_b, vec, widths),
             powers_key(&Config::vec_c, p.layout == Layout::kBTD ? std::min(vec, 2) : 1,
                        "a thread has two columns of y"),
+            {&Config::cluster, {0, 2, 4, 8}},
             range_key(&Config::blocks, 0, 8)};
   }
 
@@ -60,9 +61,16 @@ class NewtonSchulz final : public Family {
       return text("R, Z, Q and the panels need " + llvm::Twine(bytes) + " B of shared memory, " +
                   target.name + " has " + llvm::Twine(target.max_shared_per_block) +
                   " B; try stages=2 or a smaller tile_n");
+    if (c.cluster > 0 && target.compute_capability < 90)
+      return text("cluster=" + llvm::Twine(c.cluster) + ": " + target.name +
+                  " has no clusters of thread blocks; try cluster=0");
+    if (const int panels = geometry::panels(c, static_cast<int>(p.D)); geometry::blocks(c) > panels)
+      return text("cluster=" + llvm::Twine(c.cluster) + " leaves a block without one of " +
+                  llvm::Twine(panels) + " panels; try fewer blocks or a smaller tile_n");
     if (p.T * p.D > kMostElements)
       return text("a matrix has more than 2^30 elements; give it to gram, product by product");
-    if (p.B * p.H > kMostBlocks) return std::string("more than 2^31 thread blocks; use a smaller batch");
+    if (p.B * p.H * geometry::blocks(c) > kMostBlocks)
+      return std::string("more than 2^31 thread blocks; use a smaller batch");
     if (c.blocks * geometry::threads(c) > target.max_threads_per_sm)
       return text("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(geometry::threads(c)) +
                   " threads do not fit one SM of " + target.name + "; try fewer");
@@ -75,11 +83,14 @@ class NewtonSchulz final : public Family {
     constexpr int kWarps[][2] = {{4, 2}, {2, 2}, {2, 4}, {4, 4}, {2, 1}, {1, 2}, {1, 1}};
     for (const auto [down, across] : kWarps)
       for (const int panel : {64, 128, 256, 32})
-        for (const int stages : {1, 2}) {
-          if (panel > 32 && panel >= 2 * p.D) continue;
-          const Config c = config(p, down, across, panel, stages, activation_vector(p));
-          if (!reject(p, target, c)) out.push_back(c);
-        }
+        for (const int stages : {1, 2})
+          for (const int cluster : {0, 2, 4, 8}) {
+            if (panel > 32 && panel >= 2 * p.D) continue;
+            if (cluster > 0 && p.B * p.H * cluster > 2 * target.sms) continue;
+            Config c = config(p, down, across, panel, stages, activation_vector(p));
+            c.cluster = cluster;
+            if (!reject(p, target, c)) out.push_back(c);
+          }
     return out;
   }
 
@@ -94,8 +105,9 @@ class NewtonSchulz final : public Family {
   LaunchPlan launch_plan(const Problem& p, const Target& target, const Config& c) const override {
     LaunchPlan plan;
     plan.launches.push_back({.entry = entry_name(p.op).str(),
-                             .grid = {static_cast<uint32_t>(p.B * p.H), 1, 1},
+                             .grid = {static_cast<uint32_t>(p.B * p.H * geometry::blocks(c)), 1, 1},
                              .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
+                             .cluster = static_cast<uint32_t>(geometry::blocks(c)),
                              .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
                              .early = target.compute_capability >= 90});
     plan.workspace_bytes = geometry::workspace_bytes(c, kernel_sizes(p));
@@ -120,8 +132,10 @@ class NewtonSchulz final : public Family {
         255, 40 + sums(c) + 4 * (c.tile_n / c.warps_n / 16) + (c.stages == 1 ? 0 : vectors));
     work.shared_bytes = shared_bytes(p, c);
     work.blocks = c.blocks;
+    work.cluster = geometry::blocks(c);
     const int round = geometry::round_steps(static_cast<int>(p.T), static_cast<int>(p.D));
-    const int64_t rounds = (p.K + round - 1) / round, panels = geometry::panels(c, static_cast<int>(p.D));
+    const int64_t rounds = (p.K + round - 1) / round,
+                  panels = geometry::most_panels(c, static_cast<int>(p.D));
     const auto of_panels = static_cast<double>(2 * rounds * panels),
                of_sides = static_cast<double>(2 * (p.K - rounds) + 2 * p.K - rounds);
     const int64_t count = p.B * p.H;
@@ -130,13 +144,14 @@ class NewtonSchulz final : public Family {
     work.all = {{of_panels * work.grid, of_sides * work.grid}, work.grid, count};
     // One after the other. A panel that stays is waited for once; 128 x 128 x 128 take mma.sync 0.95 us, about three waits.
     const double waits = c.stages == 1 ? 2 + static_cast<double>(panels) / 4 : of_panels / 2,
+                 meetings = work.cluster > 1 ? 4 * (1 + static_cast<double>(rounds)) : 0,
                  products = (of_sides * side + of_panels * panel) * side * side / (128 * 128 * 128);
     // Four warps keep an SM's tensor cores busy; a thread's elements of x are read and rounded one after the other.
     const double idle = std::max(1.0, 4.0 / (c.warps_m * c.warps_n)),
                  elements = (c.stages == 1 ? 2.0 : 1.0 + static_cast<double>(rounds)) *
-                            static_cast<double>(p.T * p.D) / work.threads;
-    work.chained = std::ceil(work.grid / static_cast<double>(sms)) *
-                   (2 * waits + of_sides + 2.7 * idle * products + elements / 64);
+                            static_cast<double>(p.T * p.D) / (work.threads * work.cluster);
+    work.chained = std::ceil(work.grid * work.cluster / static_cast<double>(sms)) *
+                   (2 * waits + meetings + of_sides + 2.7 * idle * products + elements / 64);
     const auto kept = static_cast<double>(launch_plan(p, target, c).workspace_bytes);
     work.memory_bytes = count_work(p).min_bytes;
     work.l2_bytes = work.memory_bytes * 2 + kept * static_cast<double>(std::max<int64_t>(0, 2 * rounds - 2));
