@@ -139,6 +139,14 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     math(EXPR place "${place} + 1")
     add_verify_test(newton_schulz.${place} newton_schulz SHARED --limit 1e9 --family newton_schulz_sm80 --config ${config})
   endforeach()
+  # Clusters, with lanes in any order.
+  foreach(run 32x16,warps=4x2:1:2 32x16,warps=2x2:1:4 64x16,warps=4x2:2:2 32x16,warps=4x2:2:4)
+    name_parts(${run} tile stages cluster)
+    math(EXPR place "${place} + 1")
+    add_verify_test(newton_schulz.${place} newton_schulz SHARED --limit 1e9 --family newton_schulz_sm80
+                    --config tile=128x${tile},stages=${stages},splitk=1,vec=1x1x1,cluster=${cluster}
+                    ENVIRONMENT TRIGEN_EMULATED_LANES=random:${place} TRIGEN_EMULATED_ASYNC=shuffled:${place})
+  endforeach()
 endif()
 
 # gram by the same tiles: parts that a second launch adds, whole tiles, squares of blocks, slices; f32 data.
