@@ -148,10 +148,8 @@ class Block {
       sum = 0.0f;
       for (int rank = 0; rank < kBlocks; ++rank)
         sum += ptx::load_cluster(ptx::cluster_address(ptx::shared_address(sums_ + kBlock / 32), rank));
-      ptx::cluster_sync();
     }
-    __syncthreads();
-    return sum;
+    return sum;  // Q, which lies there, is made behind the barriers of a pass
   }
 
   // A thread's vectors of panel i of the block's, zeros where that has ended.
@@ -189,7 +187,6 @@ class Block {
       fetch(x, i);
       put(x, i);
     }
-    __syncthreads();
   }
   // Panels of earlier rounds, in pieces of 16 bytes, those of a row one behind the other.
   static constexpr int kPieces = kSide * kPanel / 8, kRowPieces = kColumns / 8;
@@ -262,7 +259,7 @@ class Block {
       }
     }
     if constexpr (kSquare) {
-      __syncthreads();  // R lies where panels did
+      if constexpr (!kStays && kMultiply) __syncthreads();  // R lies where products did
       if constexpr (kBlocks > 1) add_blocks(square);
       square.template store<kSide, false>(r(), row_, column_);
       __syncthreads();
@@ -318,21 +315,26 @@ class Block {
       if (first) ptx::store_shared<4>(q().at(m, n), &both);
     });
     __syncthreads();
-    if (!first) replace(q());
-    if (!last) {
-      replace(r());
-      replace(r());
+    // Q and R times Z, polynomials of one symmetric matrix, too. Roundings that differ in the two triangles would grow in later
+    // steps, to ten times the error (random 128 x 384 with the coefficients POLAR_EXPRESS: 0.03, and 0.003).
+    if (!first) {
+      multiply_by_z(sums, q());
+      __syncthreads();  // all have read it
+      sums.store_symmetric(q(), row_, column_);
     }
+    if (last) return;  // a pass begins with a barrier
+    multiply_by_z(sums, r());
+    __syncthreads();
+    sums.store_symmetric(r(), row_, column_);
+    __syncthreads();
+    multiply_by_z(sums, r());
+    __syncthreads();
+    sums.store_symmetric(r(), row_, column_);
+    __syncthreads();
   }
-  // image <- image Z, a polynomial of one symmetric matrix, too. Roundings that differ in its two triangles would grow in later
-  // steps, to ten times the error (random 128 x 384 with the coefficients POLAR_EXPRESS: 0.03, and 0.003).
-  __device__ __forceinline__ void replace(const Square& image) const {
-    Sides sums;
+  __device__ __forceinline__ void multiply_by_z(Sides& sums, const Square& image) const {
     sums.clear();
     sums.template add_product<kSide>(rows_of<true>(image), rows_of<false>(z()));
-    __syncthreads();  // all have read it
-    sums.store_symmetric(image, row_, column_);
-    __syncthreads();
   }
 
   template <class Product>
