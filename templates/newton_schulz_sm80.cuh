@@ -63,8 +63,8 @@ class Block {
 
   __device__ __forceinline__ void run() {
     const float* const steps = static_cast<const float*>(p_.w);
-    const float norm = sqrtf(sum_of_squares());
-    scale_ = 1.0f / fmaxf(norm, steps[3 * z_.K]);
+    const float eps = steps[3 * z_.K], norm = sqrtf(sum_of_squares());
+    scale_ = 1.0f / fmaxf(norm, eps);
     if (norm != norm) scale_ = norm;  // a NaN is not the smaller one
     if constexpr (kStays) bring_all();
     pass<false, true, true>();
