@@ -95,7 +95,8 @@ TEST(ProblemFields, DefaultsOfTheStructureAreGramsToo) {
 
 TEST(ProblemFields, OpsThatDoNotTakeOneRefuseItByName) {
   std::set<std::string> refused;
-  for (const char* op : {"forward", "grad_input", "grad_weight", "decode", "grad_epilogue", "gram", "newton_schulz"}) {
+  for (const char* op :
+       {"forward", "grad_input", "grad_weight", "decode", "grad_epilogue", "gram", "newton_schulz"}) {
     const std::string sizes = ",dtype=bf16,B=2,T=24,D=24", name = op;
     const Problem p =
         llvm::cantFail(parse_problem(name + sizes + (name == "grad_epilogue" ? ",epilogue=gelu+gate" : "")));

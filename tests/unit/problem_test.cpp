@@ -120,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"forward,dtype=f16,B=1,T=8,D=2147483648",
                 "D=2147483648; allowed are 1 to 2147418112; give the features of one head"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,K=0",
-                "K=0; allowed are 1 to 2147418112; give the number of taps, 1 for a plain product, or of newton_schulz's steps"},
+                "K=0; allowed are 1 to 2147418112; give the number of taps, 1 for a plain product, or of "
+                "newton_schulz's steps"},
         BadText{"forward,dtype=f16,B=99999999999999999999,T=8,D=8",
                 "B='99999999999999999999' does not fit 64 bits; give a smaller number (column 19)"},
         BadText{"forward,dtype=f16,B=65536,T=8,D=65536",
