@@ -224,6 +224,11 @@ def _bfloat16(matrix, triples):
 
 ONE_LAUNCH = {
     "a list": lambda: [torch.randn(24, 72), torch.randn(72, 24), torch.randn(24, 72)],
+    "a list of one kind": lambda: [torch.randn(24, 72) for _ in range(3)],
+    "parts of a batch": lambda: list(torch.randn(3, 24, 72).unbind()),
+    "a tall list": lambda: [torch.randn(72, 24) for _ in range(3)],
+    "tall parts of a batch": lambda: list(torch.randn(3, 72, 24).unbind()),
+    "parts that begin at 4 bytes": lambda: list(torch.randn(3 * 24 * 72 + 1)[1:].reshape(3, 24, 72).unbind()),
     "a batch as it lies": lambda: [torch.randn(2, 3, 40, 136)],
     "a tall batch as it lies": lambda: [torch.randn(3, 136, 40)],
     "bf16, odd sides": lambda: [torch.randn(2, 33, 35).bfloat16(), torch.randn(35, 33).bfloat16()],
@@ -257,6 +262,29 @@ def test_small_matrices_take_one_launch(device, monkeypatch, case, coefficients)
             error = (ours.double() - want).norm()
             usual = (_bfloat16(matrix, triples).double() - want).norm() if matrix.any() else 0
             assert error <= usual, (error / want.norm(), usual / want.norm())
+
+
+@pytest.mark.parametrize("shape", [(24, 72), (72, 24)])
+def test_parts_of_one_tensor_are_read_and_written_as_they_lie(device, monkeypatch, shape):
+    copied = []
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda *given: copied.append(given))
+    monkeypatch.setattr(torch, "cat", lambda *given, out: copied.append(given))
+    whole = device.put(torch.randn(3, *shape))
+    for given in (list(whole.unbind()), [whole[0], whole[1:]]):
+        results = orthogonalize(given)
+        assert len(copied) == (0 if len(given) == 3 else 1)  # results of two kinds are not one tensor
+    first, last = orthogonalize([whole[0], whole[1]])
+    assert last.data_ptr() - first.data_ptr() == 4 * first.numel() and results[1].shape == (2, *shape)
+
+
+@pytest.mark.parametrize(
+    "n, m, k, is_one",
+    [(4, 64, 4096, True), (4, 128, 1024, True), (4, 128, 2048, False), (64, 128, 2048, True), (64, 129, 256, False)],
+)
+def test_few_matrices_with_many_columns_are_products_one_by_one(n, m, k, is_one):
+    meta = torch.empty(n, m, k, device="meta")
+    assert (len(muon._size_of(m, k, False, [(meta, meta)], "auto")) > 3) is is_one
+    assert len(muon._size_of(m, k, False, [(meta, meta)], "gram")) == 3
 
 
 def test_orthogonalize_keeps_its_input_and_writes_where_it_is_told():

@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import recording
-from ..newton_schulz import JORDAN, MOST_ROWS, Triple, iterate, triples_of
+from ..newton_schulz import JORDAN, Triple, iterate, suits_one_launch, triples_of
 from . import launch
 from . import matrices as products
 from .matrices import gram
@@ -28,8 +28,8 @@ def orthogonalize(
     matrices: one tensor [..., m, k], or a list of them, of any shapes, floating dtypes and one device; leading axes are a batch. Matrices of
     equal sides (up to transposition) are computed together, whatever tensors they come from. Not changed.
     coefficients: (a, b, c) for every step, or one triple a step, of which the last is repeated.
-    form: "classic", "gram", or "auto": matrices of at most 128 rows or columns go through all steps in one launch (from Ampere on); of the
-    others gram where the longer side is 1.25 times the shorter one.
+    form: "classic", "gram", or "auto": matrices of at most 128 rows or columns go through all steps in one launch (from Ampere on) where that is
+    faster, so not a few with thousands of columns; of the others gram where the longer side is 1.25 times the shorter one.
     out: tensors of the same shapes to write to; may be `matrices`.
 
     Returns a new tensor (or `out`) for each, of its shape and dtype: one for one, else a list. Runs on the current stream, does not
@@ -38,7 +38,7 @@ def orthogonalize(
     if isinstance(matrices, dict):
         raise TypeError("matrices is a dict; allowed: a tensor, or a list of tensors; give list(matrices.values())")
     given: List[torch.Tensor] = [matrices] if single else list(matrices)  # type: ignore[list-item]
-    results = [launch.empty_like(one) for one in given] if out is None else [out] if single else list(out)
+    results = _like(given) if out is None else [out] if single else list(out)
     triples = triples_of(coefficients, steps)
     _check(given, results)
     with torch.no_grad():
@@ -53,6 +53,22 @@ def orthogonalize(
             else:
                 _group(m, k, torch.float64 if double else torch.float32, members, triples, eps, form)
     return results[0] if single else results
+
+
+def _like(given) -> List[torch.Tensor]:
+    """New tensors; matrices of one shape and dtype are parts of one, which a batch is written to as it lies."""
+    made: List[torch.Tensor] = [None] * len(given)  # type: ignore[list-item]
+    kinds: Dict[tuple, List[int]] = {}
+    for index, one in enumerate(given):
+        if one.dim() == 2 and one.is_contiguous():
+            kinds.setdefault((one.shape, one.dtype, one.device), []).append(index)
+        else:
+            made[index] = launch.empty_like(one)
+    for (shape, dtype, device), indices in kinds.items():
+        batch = launch.empty((len(indices), *shape), dtype=dtype, device=device)
+        for index, one in zip(indices, batch.unbind()):
+            made[index] = one
+    return made
 
 
 def _check(given, results) -> None:
@@ -106,7 +122,7 @@ def _size_of(m, k, double, members, form) -> Optional[Size]:
     n = sum(len(one) for one, _ in members)
     if double:
         return None
-    if form != "auto" or m > MOST_ROWS or not has_tf32(members[0][0].get_device()):  # from Ampere on
+    if form != "auto" or not suits_one_launch(n, m, k) or not has_tf32(members[0][0].get_device()):  # from Ampere on
         return n, m, k
     dtypes = {one.dtype for one, _ in members}
     first = members[0][0]
@@ -168,26 +184,41 @@ def _at_once(size, members, triples, eps, form) -> None:
 
 def _launched(size, members, steps) -> bool:
     n, m, k, dtype, layout = size
-    alone = members[0] if len(members) == 1 else (None, None)
-    shape = (n, m, k) if layout == "btd" else (n, k, m)
+    sources, results = zip(*members)
+    turned = (lambda one: one) if layout == "btd" else (lambda one: one.mT)
 
-    def batch(lies):
-        if lies is not None and lies.dtype is dtype and lies.data_ptr() % 16 == 0:
-            if (lies if layout == "btd" else lies.mT).is_contiguous():
-                return lies
-        made = launch.empty(shape, dtype=dtype, device=members[0][0].device)
-        return made if layout == "btd" else made.mT
+    def batch():
+        return turned(launch.empty((n, m, k) if layout == "btd" else (n, k, m), dtype=dtype, device=sources[0].device))
 
-    x, y = batch(alone[0]), batch(alone[1])
-    if x is not alone[0]:
-        torch._foreach_copy_(list(x.split([len(one) for one, _ in members])), [one for one, _ in members])
-    if x.data_ptr() == y.data_ptr() or products.overlap(x, y):
-        y = batch(None)
+    x, y = (_together(views, dtype, turned) for views in (sources, results))
+    if x is None:
+        x = batch()
+        if all(one.dtype is dtype for one in sources):
+            torch.cat([turned(one) for one in sources], out=turned(x))
+        else:
+            torch._foreach_copy_(list(x.split([len(one) for one in sources])), list(sources))
+    lies = y is not None and x.data_ptr() != y.data_ptr() and not products.overlap(x, y)
+    if not lies:
+        y = batch()
     if not products.newton_schulz(x, y, layout, steps):
         return False
-    if y is not alone[1]:
-        torch._foreach_copy_([result for _, result in members], list(y.split([len(one) for one, _ in members])))
+    if not lies:
+        torch._foreach_copy_(list(results), list(y.split([len(one) for one in results])))
     return True
+
+
+def _together(views, dtype, turned):
+    """[n, m, k] of the memory where `views` of it lie one behind the other from 16-byte aligned on, or None."""
+    first, last = views[0], views[-1]
+    begin = at = first.data_ptr()
+    for one in views:
+        if one.dtype is not dtype or one.data_ptr() != at or not turned(one).is_contiguous():
+            return None
+        at += one.numel() * one.element_size()
+    if begin % 16 or first.untyped_storage().data_ptr() != last.untyped_storage().data_ptr():
+        return None
+    _, m, k = first.shape
+    return first.as_strided((sum(map(len, views)), m, k), (m * k, *first.stride()[1:]))
 
 
 class Muon(torch.optim.Muon if hasattr(torch.optim, "Muon") else object):  # type: ignore[misc]
