@@ -143,13 +143,19 @@ class NewtonSchulz final : public Family {
     work.grid = static_cast<double>(count);
     work.all = {{of_panels * work.grid, of_sides * work.grid}, work.grid, count};
     // One after the other. A panel that stays is waited for once; 128 x 128 x 128 take mma.sync 0.95 us, about three waits.
+    // All blocks of a cluster read the sums of each, one block's at a time: at 128 rows 7, 25 and 110 us by 2, 4 and 8 blocks
+    // (one H100, 2026-11-28).
     const double waits = c.stages == 1 ? 2 + static_cast<double>(panels) / 4 : of_panels / 2,
-                 meetings = work.cluster > 1 ? 4 * (1 + static_cast<double>(rounds)) : 0,
+                 meetings = work.cluster > 1
+                                ? 4.9 * static_cast<double>(rounds) * std::pow(work.cluster * side / 128, 2)
+                                : 0,
                  products = (of_sides * side + of_panels * panel) * side * side / (128 * 128 * 128);
-    // Four warps keep an SM's tensor cores busy; a thread's elements of x are read and rounded one after the other.
+    // Four warps keep an SM's tensor cores busy; a thread's elements of x are read and rounded one after the other, those of
+    // f32 in four times the time (64 x 128 x 1024 by a block each 180 us, bf16 121; the same H100).
     const double idle = std::max(1.0, 4.0 / (c.warps_m * c.warps_n)),
                  elements = (c.stages == 1 ? 2.0 : 1.0 + static_cast<double>(rounds)) *
-                            static_cast<double>(p.T * p.D) / (work.threads * work.cluster);
+                            (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) /
+                            (work.threads * work.cluster);
     work.chained = std::ceil(work.grid * work.cluster / static_cast<double>(sms)) *
                    (2 * waits + meetings + of_sides + 2.7 * idle * products + elements / 64);
     const auto kept = static_cast<double>(launch_plan(p, target, c).workspace_bytes);
