@@ -9,7 +9,7 @@
 #include "check/operands.h"
 #include "check/parallel.h"
 #include "check/recurrence.h"
-#include "numerics/formula.h"
+#include "numerics/newton_schulz.h"
 #include "numerics/numbers.h"
 
 namespace trigen {
@@ -138,8 +138,38 @@ void Reference::evaluate_formula() {
   });
 }
 
+// newton_schulz, a matrix at a time.
+void Reference::iterate() {
+  const Problem& p = problem_;
+  const auto read = [&](Role role, const OutputPlace& o) {
+    const Tensor& t = *list_.find(role);
+    return load_element(t.dtype, data_of(list_, t, *inputs_),
+                        t.axes == Axes::kActivations ? activation_index(p, t, o.b, o.h, o.row, o.column)
+                                                     : output_index(p, t, 0, o.column));
+  };
+  std::set<std::pair<int64_t, int64_t>> wanted;
+  for (const int64_t row : rows_)
+    for (const int64_t column : columns_) wanted.insert({column / p.D, row / p.T});
+  const std::vector<std::pair<int64_t, int64_t>> places(wanted.begin(), wanted.end());
+  std::vector<double>& out = values(list_.output().role);
+  const size_t columns = columns_.size();
+  out.resize(rows_.size() * columns);
+  parallel_for(static_cast<int64_t>(places.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t place = begin; place < end; ++place) {
+      const auto [b, h] = places[static_cast<size_t>(place)];
+      const std::vector<double> matrix = newton_schulz(p, b, h, read);
+      for (size_t i = 0; i < out.size(); ++i) {
+        const int64_t row = rows_[i / columns], column = columns_[i % columns];
+        if (row / p.T == h && column / p.D == b)
+          out[i] = matrix[static_cast<size_t>(row % p.T * p.D + column % p.D)];
+      }
+    }
+  });
+}
+
 void Reference::compute() {
   if (is_scan(problem_.op)) return recur();
+  if (op_row(problem_.op).takes(kStepsField)) return iterate();
   if (!is_product(problem_.op)) return evaluate_formula();
   if (makes_weights(problem_.op) && problem_.w == WeightForm::kToeplitz)
     sum_diagonals();

@@ -65,6 +65,7 @@ class Reference {
   void multiply();
   void sum_diagonals();
   void evaluate_formula();
+  void iterate();
   void recur();
   void recur_columns(const Recurrences& recurrences, const Tensor& output);
   void apply_epilogue();

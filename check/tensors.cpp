@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "check/parallel.h"
+#include "numerics/newton_schulz.h"
 #include "numerics/numbers.h"
 
 namespace trigen {
@@ -20,6 +21,9 @@ void fill(const Problem& p, const Tensor& t, Rows rows, float scale, uint64_t se
   };
   if (t.axes == Axes::kRows) {
     run(0, t.elements);
+  } else if (t.axes == Axes::kSteps) {
+    int64_t at = 0;
+    for (const float number : checked_steps(p)) store_element(t.dtype, data, at++, number);
   } else if (t.axes == Axes::kVectors) {
     for (int i = 0; i < scan::kVectors; ++i) {
       const VectorForm& form = t.vectors.of[i];

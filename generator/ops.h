@@ -16,8 +16,8 @@ inline constexpr size_t kRoles = 7;
 const char* to_string(Role role);  // "x", as trigen_args has it
 
 // Axes of a tensor: x's (b,h,t,d), W's (h,t,s,j) of which the triangle alone is used, bias's (h,t), those of a W that is
-// vectors (h,i,t) (templates/scan.h).
-enum class Axes : int { kActivations, kWeights, kRows, kVectors };
+// vectors (h,i,t) (templates/scan.h), and the numbers of newton_schulz, which all matrices share: K triples and eps, f32.
+enum class Axes : int { kActivations, kWeights, kRows, kVectors, kSteps };
 
 // One tensor of an op.
 struct OpTensor {
@@ -51,6 +51,7 @@ enum OpFields : unsigned {
   kRowsField = 32,       // rows: each run names the rows that it makes
   kFactorsField = 64,    // no key: each run names alpha, beta and gamma
   kFormField = 128,      // w, width: numbers that stand for W
+  kStepsField = 256,     // K: steps of an iteration
   kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
 };
 
@@ -169,6 +170,9 @@ constexpr bool is_scan(Op op) {
   const OpTensor* w = tensor_of(op, Role::kW);
   return w != nullptr && w->axes == Axes::kVectors;
 }
+// Numbers of newton_schulz's w.
+inline int64_t step_numbers(const Problem& p) { return 3 * p.K + 1; }
+
 inline constexpr const char* kVectorNames[scan::kVectors] = {"source", "target", "decay", "diagonal"};
 
 // Rows and their elements that one head's W has in memory. A Toeplitz matrix is one row, by the distance t - s.

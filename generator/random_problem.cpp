@@ -29,7 +29,7 @@ Problem RandomProblem::next() {
 
 Problem RandomProblem::next_small(bool tf32) {
   Problem p = kind();
-  while (!tf32 && p.math == Math::kTF32) p = kind();
+  while (!tf32 && (p.math == Math::kTF32 || p.op == Op::kNewtonSchulz)) p = kind();
   p.B = 1 + pick(3), p.H = 1 + pick(3), p.K = coin() ? 1 : 1 + pick(4);
   p.T = 1 + pick(coin() ? 20 : 140), p.D = 1 + pick(coin() ? 20 : 140);
   const bool plain = pick(4) == 0;
@@ -51,8 +51,9 @@ Problem RandomProblem::next_small(bool tf32) {
 
 void RandomProblem::rest(Problem& p) {
   const OpRow& op = op_row(p.op);
-  if (!op.takes(kTapFields)) p.K = 1;
-  p.pad = pick(p.K);
+  if (!op.takes(kTapFields) && !op.takes(kStepsField)) p.K = 1;
+  if (op.takes(kStepsField)) p.T = 1 + (p.T - 1) % kMostStepRows;
+  p.pad = op.takes(kTapFields) ? pick(p.K) : 0;
   if (op.takes(kRowsField) && coin()) p.rows = 1 + pick(std::min<int64_t>(p.T, coin() ? 8 : kMaxDecodeRows));
   p.layout = coin() ? Layout::kBTD : Layout::kBDT;
   p.fill = coin() || !op.takes(kFillField) ? Fill::kLower : Fill::kUpper;

@@ -16,8 +16,8 @@ class RandomProblem {
   Problem next();
   // The same with sizes that the emulated device runs in well under a second: T and D to 144, B and H to 3,
   // K to 4, 2e7 multiply-adds; multiples of 8 in half of the cases. One in four is plain: one tap, btd,
-  // aligned rows, which the families with bulk copies need. `tf32` false: without math=tf32, for targets that
-  // lack it.
+  // aligned rows, which the families with bulk copies need. `tf32` false: without math=tf32 and newton_schulz, for
+  // targets before Ampere, which lack both.
   Problem next_small(bool tf32 = true);
 
   // 0 to count - 1.

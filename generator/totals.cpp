@@ -70,9 +70,12 @@ Totals count_work(const Problem& p, Rows rows) {
   work.dense_flop = 2 * B * H * count * T * K * D;
   if (!op.product)  // a product or two an element
     work.triangle_flop = work.dense_flop = 2 * B * H * count * D * (is_scan(p.op) ? 4 : 1);
+  if (op.takes(kStepsField))  // X X^T, R R and the product with X of every step
+    work.triangle_flop = work.dense_flop = 2 * B * H * K * T * T * (2 * D + T);
   const auto bytes_of = [&](const OpTensor& tensor) {
     if (tensor.axes == Axes::kRows) return H * count * weight;
     if (tensor.axes == Axes::kVectors) return H * scan::kVectors * T * weight;
+    if (tensor.axes == Axes::kSteps) return 4.0 * static_cast<double>(step_numbers(p));
     if (tensor.axes == Axes::kWeights && p.w == WeightForm::kToeplitz) return H * T * weight;
     if (tensor.axes == Axes::kWeights && p.w == WeightForm::kBand && tensor.written &&
         p.epilogue.zero_outside)

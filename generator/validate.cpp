@@ -35,6 +35,10 @@ llvm::Error check_sizes(const Problem& p) {
                          llvm::Twine(high) + "; " + field.hint);
   }
 
+  if (op.takes(kStepsField) && p.T > kMostStepRows)
+    return bad_request("T=" + llvm::Twine(p.T) + " with " + op.name + "; allowed are 1 to " +
+                       llvm::Twine(kMostStepRows) +
+                       ", a matrix's shorter side; give larger ones to gram, product by product");
   struct Product {
     llvm::StringLiteral name;
     int64_t value;
@@ -102,7 +106,7 @@ llvm::Error check_types(const Problem& p) {
   if (other_math || (!op.takes(kWeightTypeField) && p.wdtype != p.dtype) ||
       (!op.takes(kFillField) && p.fill != Fill::kLower))
     return bad_request("fill, wdtype or math with " + to_string(p.op) +
-                       "; it has no product; leave them out");
+                       "; it has no choice of these; leave them out");
   if (p.dtype != DType::kF32 && p.math != Math::kDefault)
     return bad_request("math=" + to_string(p.math) + " with dtype=" + to_string(p.dtype) +
                        "; it chooses how f32 is multiplied; leave it out");

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
+#include "numerics/newton_schulz.h"
 #include "numerics/numbers.h"
 
 namespace trigen {
@@ -123,6 +125,13 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
     // Sums that are not over features, too, can be longer: a token is felt behind it, where few rows are looked at.
     const bool lasting = t.axes == Axes::kVectors && !makes_vectors(p.op);
     bytes_[i].resize(static_cast<size_t>(period * element_size(t.dtype)));
+    if (t.axes == Axes::kSteps) {
+      const std::vector<float> steps = checked_steps(p);
+      values_[i].assign(steps.begin(), steps.end());
+      for (int64_t k = 0; k < period; ++k)
+        store_element(t.dtype, bytes_[i].data(), k, steps[static_cast<size_t>(k)]);
+      continue;
+    }
     for (int64_t k = 0; k < period; ++k) {
       float value =
           random_value(kSeed, i, static_cast<uint64_t>(k), static_cast<float>(exact_ ? largest : scale));
@@ -139,16 +148,31 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
 
 namespace {
 
-// The outputs of a sum, and of grad_weight's sum of dy alone.
+double value_at(const Problem& p, const TensorList& list, const PeriodicInputs& inputs, Role role,
+                const OutputPlace& at) {
+  const Tensor& t = *list.find(role);
+  return inputs.value(role, t.axes == Axes::kActivations
+                                ? activation_index(p, t, at.b, at.h, at.row, at.column)
+                                : output_index(p, t, at.h * p.T + at.row, at.column));
+}
+
+// newton_schulz's Y of (b, h).
+std::vector<double> matrix_of(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
+                              int64_t b, int64_t h) {
+  return newton_schulz(p, b, h,
+                       [&](Role role, const OutputPlace& at) { return value_at(p, list, inputs, role, at); });
+}
+
+// The outputs of a sum, and of grad_weight's sum of dy alone; newton_schulz's is given.
 OutputValues outputs_of(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
                         const OutputPlace& o, double sum, double row_sum) {
   const Epilogue& e = p.epilogue;
-  const auto read = [&](Role role, const OutputPlace& at) {
-    const Tensor& t = *list.find(role);
-    return inputs.value(role, t.axes == Axes::kActivations
-                                  ? activation_index(p, t, at.b, at.h, at.row, at.column)
-                                  : output_index(p, t, at.h * p.T + at.row, at.column));
-  };
+  const auto read = [&](Role role, const OutputPlace& at) { return value_at(p, list, inputs, role, at); };
+  if (op_row(p.op).takes(kStepsField)) {
+    OutputValues out;
+    out[list.output().role] = sum;
+    return out;
+  }
   if (!is_product(p.op)) return evaluate(p, o, read);
   const int64_t row = o.h * p.T + o.row;
   const Tensor& main = list.output();
@@ -211,8 +235,25 @@ Real dot(const Real* __restrict a, const Real* __restrict b, int64_t count) {
 
 }  // namespace
 
+std::vector<OutputValues> expected_outputs(const Problem& p, const TensorList& list,
+                                           const PeriodicInputs& inputs, llvm::ArrayRef<OutputPlace> places) {
+  std::vector<OutputValues> out;
+  if (!op_row(p.op).takes(kStepsField)) {
+    for (const OutputPlace& o : places) out.push_back(expected_output(p, list, inputs, o));
+    return out;
+  }
+  std::map<std::pair<int64_t, int64_t>, std::vector<double>> matrices;
+  for (const OutputPlace& o : places) {
+    std::vector<double>& matrix = matrices[{o.b, o.h}];
+    if (matrix.empty()) matrix = matrix_of(p, list, inputs, o.b, o.h);
+    out.emplace_back()[list.output().role] = matrix[static_cast<size_t>(o.row * p.D + o.column)];
+  }
+  return out;
+}
+
 OutputValues expected_output(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
                              const OutputPlace& o) {
+  if (op_row(p.op).takes(kStepsField)) return expected_outputs(p, list, inputs, o).front();
   double sum = 0, row_sum = 0;
   if (makes_weights(p.op) && p.w == WeightForm::kToeplitz) {
     double of_row = 0;
@@ -240,6 +281,13 @@ ExpectedOutputs::ExpectedOutputs(const Problem& p, const TensorList& list, const
   columns_ = output_columns(p);
   sums_.resize(static_cast<size_t>(p.H * list.rows.count * columns_));
   bias_.resize(static_cast<size_t>(p.H * list.rows.count));
+  if (op_row(p.op).takes(kStepsField))
+    for (int64_t h = 0; h < p.H; ++h)
+      for (int64_t b = 0; b < p.B; ++b) {
+        const std::vector<double> matrix = matrix_of(p, list, inputs, b, h);
+        for (int64_t t = 0; t < p.T; ++t)
+          std::copy_n(matrix.begin() + t * p.D, p.D, sums_.begin() + (h * p.T + t) * columns_ + b * p.D);
+      }
   if (!is_product(p.op)) return;
   if (inputs.exact())
     add_up<float>();
@@ -365,6 +413,7 @@ std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list,
     o.row = rows[static_cast<size_t>(i) % rows.size()];
     o.h = i == 1 ? p.H - 1 : random(p.H);
     o.b = i == 2 ? p.B - 1 : random(p.B);
+    if (op_row(p.op).takes(kStepsField)) o.h = i % 2 * (p.H - 1), o.b = i % 2 * (p.B - 1);  // two matrices
     if (makes_weights(p.op)) {
       const auto [first, last] = columns_of_row(p, o.row);
       if (first >= last) continue;  // diag leaves this row empty

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLExtras.h"
 #include "numerics/formula.h"
 
@@ -40,6 +41,10 @@ std::string to_string(const Problem& problem, const OutputPlace& place);
 
 OutputValues expected_output(const Problem& problem, const TensorList& list, const PeriodicInputs& inputs,
                              const OutputPlace& place);
+
+// Of several places: newton_schulz makes each matrix once.
+std::vector<OutputValues> expected_outputs(const Problem& problem, const TensorList& list,
+                                           const PeriodicInputs& inputs, llvm::ArrayRef<OutputPlace> places);
 
 // All outputs, where these are few enough: a row at a time, with loops along memory. 2^27 products of integers take
 // 10 to 20 ms.

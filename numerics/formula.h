@@ -1,4 +1,5 @@
 // Ops that are no product with a matrix, by their formula (generator/ops.def): one output at a time, in double precision.
+// newton_schulz makes a matrix at a time (numerics/newton_schulz.h).
 // An input's place is that of the element: (b, h, token, d), of a bias (h, token), of vectors (h, token, which).
 #pragma once
 

@@ -25,10 +25,10 @@ Tensor tensor_from(const Problem& p, const OpTensor& row, int gap, Rows rows) {
   Tensor t;
   t.role = row.role;
   t.axes = row.axes;
-  t.dtype = row.axes == Axes::kActivations ? p.dtype : p.wdtype;
+  t.dtype = row.axes == Axes::kActivations ? p.dtype : row.axes == Axes::kSteps ? DType::kF32 : p.wdtype;
   t.read = row.is_read(p.epilogue);
   t.written = row.written;
-  int64_t align = p.walign;
+  int64_t align = row.axes == Axes::kSteps ? element_size(t.dtype) : p.walign;
   if (row.axes == Axes::kActivations) {
     const bool few = has_rows_alone(p.op, row.role);
     align = few && p.layout == Layout::kBDT ? element_size(p.dtype) : p.align;
@@ -47,6 +47,8 @@ Tensor tensor_from(const Problem& p, const OpTensor& row, int gap, Rows rows) {
     t.head = scan::kVectors * t.row;
     t.elements = p.H * t.head;
     if (!row.written) t.vectors = vector_forms(p);
+  } else if (row.axes == Axes::kSteps) {
+    t.elements = step_numbers(p);
   } else {
     t.head = p.T;
     t.elements = p.H * p.T;

@@ -42,7 +42,7 @@ double vector_of(const VectorForms& forms, scan::Vector i, const Read& read) {
 }
 
 // One tensor in a buffer of its own. Strides and counts are in elements. Activations are indexed (b,h,t,d),
-// weights (h,t,s,j), bias (h,t), vectors (h,i,t). The innermost axis has stride 1.
+// weights (h,t,s,j), bias (h,t), vectors (h,i,t), newton_schulz's numbers (i). The innermost axis has stride 1.
 struct Tensor {
   Role role = Role::kX;
   Axes axes = Axes::kActivations;
@@ -91,9 +91,10 @@ inline int64_t vector_index(const Tensor& w, int64_t h, int64_t i, int64_t t) {
   const VectorForm& form = w.vectors.of[i];
   return (form.heads ? h : 0) * w.head + i * w.row + (form.tokens ? t : 0);
 }
-// Element of an output, or of what has its axes: row h * T + token, a column of output_columns.
+// Element of an output, of what has its axes or is no activation: row h * T + token, a column of output_columns.
 inline int64_t output_index(const Problem& p, const Tensor& t, int64_t row, int64_t column) {
   if (t.axes == Axes::kRows) return row;
+  if (t.axes == Axes::kSteps) return column;
   const int64_t h = row / p.T, token = row % p.T;
   if (t.axes == Axes::kWeights) return weight_index(p, t, h, token, column / p.K, column % p.K);
   if (t.axes == Axes::kVectors) return vector_index(t, h, column, token);

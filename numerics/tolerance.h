@@ -34,6 +34,11 @@ namespace trigen {
 //                 Guide, mathematical functions): 2^-21. bf16's kernels take a polynomial that is off by up to
 //                 1.7e-5 (templates/activation.cuh), a 230th of the output's own roundoff, which a residual that
 //                 cancels the activation lays bare: 2^-17
+//     newton_schulz  rounds X, and each step R, Z, the products of both and Q, to f16: u = 2^-11, of which the root mean square
+//                 is 0.4 u. With the coefficients of checks an error becomes 0.8 times as large a step, so that those of all
+//                 steps together are sqrt(5 / (1 - 0.8^2)) 0.4 u = 1.5 u. What small singular values add where R alone is
+//                 iterated is not in that sum: of 1,080 random matrices of 27 shapes, T = 1 to 128, 1 to 8 steps, in arithmetic
+//                 with the same roundings, the worst had 3.1 u, and one output 11 u of the root mean square: 5 u and 40 u
 //     f32 weights with 16-bit data: rounded when they are loaded, in the reference too: no term
 //   floor      half of the smallest subnormal of an f16 output, 2^-25, else 0
 //

@@ -139,6 +139,11 @@ class Binder {
       params_.w_row = params_.w_head = 0;
       return llvm::Error::success();
     }
+    if (tensor_of(problem_.op, Role::kW)->axes == Axes::kSteps) {
+      params_.w_row = params_.w_head = 0;
+      View& view = add(Role::kW, use, args.w, sizeof(float), step_numbers(problem_));
+      return finish(view, sizeof(float), nullptr);
+    }
     params_.w_row = args.w_row != 0 ? args.w_row : row_elements(Role::kW);
     params_.w_head = args.w_head != 0 ? args.w_head : row_count(Role::kW) * params_.w_row;
     return bind_rows(Role::kW, use, args.w, params_.w_row, params_.w_head, "w_row", "w_head");

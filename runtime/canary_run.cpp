@@ -111,8 +111,9 @@ class Canary {
           {0, o.h, o.column, o.row});
     };
     if (!tensors_.every()) {
-      for (const OutputPlace& o : sample_places(p, tensors_.list(), places_))
-        add_all(o, expected_output(p, tensors_.list(), tensors_.inputs(), o));
+      const std::vector<OutputPlace> places = sample_places(p, tensors_.list(), places_);
+      const auto expected = expected_outputs(p, tensors_.list(), tensors_.inputs(), places);
+      for (size_t i = 0; i < places.size(); ++i) add_all(places[i], expected[i]);
       return;
     }
     const ExpectedOutputs all(p, tensors_.list(), tensors_.inputs());

@@ -24,7 +24,8 @@ enum class Op : int {
   kGram = 5,
   kScan = 6,
   kScanGradInput = 7,
-  kScanGradWeight = 8
+  kScanGradWeight = 8,
+  kNewtonSchulz = 9
 };
 // Ops whose output has W's axes: sums over (b,d) of products of two activation tensors.
 TRIGEN_HOST_DEVICE constexpr bool makes_weights(Op op) { return op == Op::kGradWeight || op == Op::kGram; }
@@ -67,7 +68,7 @@ struct Shape {
   int T;              // tokens
   int D;              // features of one head
   int H;              // heads
-  int K;              // taps
+  int K;              // taps; newton_schulz: steps
   int pad;            // tap j of output feature d reads input feature d + j - pad
   int diag;           // diagonal offset of the fill
   WeightForm w;       // toeplitz, band: K = 1, diag = 0, the lower triangle

@@ -180,8 +180,7 @@ std::vector<ConfigKey> TileFamily::keys(const Problem& p, const Config&) const {
 
 std::optional<std::string> TileFamily::reject(const Problem& p, const Target& target, const Config& c) const {
   if (!serves(target)) return text(name() + " does not run on " + target.name);
-  if (!is_whole_product(p.op))
-    return text(name() + " makes whole products; use family " + to_string(p.op) + " for " + to_string(p.op));
+  if (!is_whole_product(p.op)) return text(name() + " makes whole products, the op is " + to_string(p.op));
   if (auto why = reject_math(p, target)) return why;
 
   if (auto why = reject_keys(name(), keys(p, c), c)) return why;

@@ -35,6 +35,7 @@ FIELDS = (
             "scan",
             "scan_grad_input",
             "scan_grad_weight",
+            "newton_schulz",
         ),
     ),
     Field("dtype", values=_DTYPES, always=True),

@@ -29,7 +29,8 @@ constexpr const char* kHalf = "forward,dtype=f16,B=2,T=256,D=64";
 // The known conflicts: mma_sm70 stores sums of grad_weight into its slice two rows of a quad pair at a time, and
 // simt transposes the tile that has k along its rows, four words 4 banks apart. wgmma_split_sm90's first
 // launch stores the largest of its columns 4 banks apart. mma_sm80 puts gram's elements back into its slice of sums,
-// eight a thread, and reads the slice by columns for the mirrored triangle.
+// eight a thread, and reads the slice by columns for the mirrored triangle. newton_schulz_sm80 puts two rows at a time into
+// panels of 32 columns, whose images are padded for reads of eight.
 const Kernel kKernels[] = {
     {"mma_sm70_forward", "sm_70", kHalf,
      "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2"},
@@ -57,6 +58,12 @@ const Kernel kKernels[] = {
      "mma_sm80:tile=64x64x32,warps=2x2,stages=4,splitk=1,vec=4x4x4,blocks=2"},
     {"mma_sm80_tf32_grad_input", "sm_80", "grad_input,dtype=f32,math=tf32,B=2,T=256,D=64",
      "mma_sm80:tile=64x64x32,warps=2x2,stages=4,splitk=1,vec=4x4x4,blocks=2"},
+    {"newton_schulz", "sm_80", "newton_schulz,dtype=bf16,B=1,T=128,D=256,K=4",
+     "newton_schulz_sm80:tile=128x64x16,warps=4x2,stages=2,splitk=1,vec=1x8x2"},
+    {"newton_schulz_narrow", "sm_80", "newton_schulz,dtype=bf16,B=1,T=48,D=96,K=4",
+     "newton_schulz_sm80:tile=64x32x16,warps=2x2,stages=1,splitk=1,vec=1x8x2", 0, 96},
+    {"newton_schulz_bdt", "sm_80", "newton_schulz,dtype=f16,B=1,T=128,D=128,K=2,layout=bdt",
+     "newton_schulz_sm80:tile=128x64x16,warps=4x2,stages=1,splitk=1,vec=1x8x1"},
     {"mma_tma_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=256,D=128",
      "mma_tma_sm90:tile=128x128x64,warps=4x2,stages=3,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
     {"mma_tma_sm90_grad_input", "sm_120a", "grad_input,dtype=bf16,B=2,T=256,D=128,wdtype=f32",

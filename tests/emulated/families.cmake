@@ -6,7 +6,7 @@
 if(TARGET trigen_emulator AND TARGET trigen_program)
   set(own_sm_70 simt,mma_sm70)
   set(own_sm_75 mma_sm75)
-  set(own_sm_80 mma_sm80,decode,grad_epilogue,scan)
+  set(own_sm_80 mma_sm80,decode,grad_epilogue,scan,newton_schulz_sm80)
   set(own_sm_90a wgmma_sm90,wgmma_tf32_sm90,wgmma_split_sm90,wgmma_taps_sm90,wgmma_resident_sm90)
   set(own_sm_100a mma_tma_sm90)
   set(place 0)
@@ -14,6 +14,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     set(problems ${CMAKE_CURRENT_SOURCE_DIR}/problems.txt,${CMAKE_CURRENT_SOURCE_DIR}/problems_gram.txt,${CMAKE_CURRENT_SOURCE_DIR}/problems_forms.txt)
     if(NOT target MATCHES "sm_7")
       string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_sm80.txt)
+      string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_newton_schulz.txt)
     endif()
     if(target STREQUAL sm_90a)
       string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_sm90a.txt)
@@ -127,6 +128,25 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${place} TRIGEN_EMULATED_LANES=random:${place})
   endforeach()
   add_verify_test(scan.cluster_tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=1,vec=1x8x8,cluster=4)
+endif()
+
+# newton_schulz by panels that stay and panels that pass, 2 to 16 warps, more of them along either side.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  set(place 0)
+  foreach(config
+      tile=128x32x16,warps=2x2,stages=1,splitk=1,vec=1x1x1 tile=128x64x16,warps=4x2,stages=2,splitk=1,vec=1x1x1
+      tile=128x128x16,warps=2x4,stages=2,splitk=1,vec=1x1x1 tile=128x32x16,warps=8x2,stages=2,splitk=1,vec=1x1x1)
+    math(EXPR place "${place} + 1")
+    add_verify_test(newton_schulz.${place} newton_schulz SHARED --limit 1e9 --family newton_schulz_sm80 --config ${config})
+  endforeach()
+  # Clusters, with lanes in any order.
+  foreach(run 32x16,warps=4x2:1:2 32x16,warps=2x2:1:4 64x16,warps=4x2:2:2 32x16,warps=4x2:2:4)
+    name_parts(${run} tile stages cluster)
+    math(EXPR place "${place} + 1")
+    add_verify_test(newton_schulz.${place} newton_schulz SHARED --limit 1e9 --family newton_schulz_sm80
+                    --config tile=128x${tile},stages=${stages},splitk=1,vec=1x1x1,cluster=${cluster}
+                    ENVIRONMENT TRIGEN_EMULATED_LANES=random:${place} TRIGEN_EMULATED_ASYNC=shuffled:${place})
+  endforeach()
 endif()
 
 # gram by the same tiles: parts that a second launch adds, whole tiles, squares of blocks, slices; f32 data.

@@ -53,7 +53,8 @@ std::vector<Cell> all_cells() {
       {"gram", {"", "mirror", "residual", "residual+mirror"}},
       {"scan", forward},
       {"scan_grad_input", {"", "residual"}},
-      {"scan_grad_weight", {"", "bias", "grad_input"}}};
+      {"scan_grad_weight", {"", "bias", "grad_input"}},
+      {"newton_schulz", {""}}};
   const std::vector<std::string> types = {"f16", "bf16", "f32", "tf32", "f16x3"}, layouts = {"btd", "bdt"};
   std::vector<Cell> cells;
   for (const auto& [op, epilogues] : ops)
@@ -61,7 +62,8 @@ std::vector<Cell> all_cells() {
       for (size_t layout = 0; layout < layouts.size(); ++layout)
         for (const int taps : {1, 4})
           for (size_t epilogue = 0; epilogue < epilogues.size(); ++epilogue)
-            if ((!(one_of(op, {"decode", "grad_epilogue"}) || scans(op)) || !splits(types[type])) &&
+            if ((!(one_of(op, {"decode", "grad_epilogue", "newton_schulz"}) || scans(op)) ||
+                 !splits(types[type])) &&
                 (!(one_of(op, {"grad_epilogue", "gram"}) || scans(op)) || taps == 1))  // else no such problem
               cells.push_back({op, types[type], layouts[layout], epilogues[epilogue], taps,
                                static_cast<int>(type + layout + epilogue) + (taps > 1)});
@@ -79,7 +81,9 @@ std::string missing(const std::string& family, const Cell& cell) {
                                  : "";
   if (family == "grad_epilogue") return cell.op == family ? "" : "makes grad_epilogue only";
   if (family == "scan") return scans(cell.op) ? "" : "makes scans only";
-  if (one_of(cell.op, {"decode", "grad_epilogue"}) || scans(cell.op)) return "makes whole products";
+  if (family == "newton_schulz_sm80") return cell.op == "newton_schulz" ? "" : "makes newton_schulz only";
+  if (one_of(cell.op, {"decode", "grad_epilogue", "newton_schulz"}) || scans(cell.op))
+    return "makes whole products";
   if (family == "simt") return cell.type == "tf32" ? "has no matrix instructions" : "";  // f16x3 as f32
   if (one_of(family, {"mma_sm70", "mma_sm75"})) return cell.type == "f16" ? "" : "multiplies f16";
   if (family == "mma_sm80") return sixteen || cell.type == "tf32" ? "" : "multiplies f16, bf16 and tf32";

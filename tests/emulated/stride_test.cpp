@@ -39,6 +39,8 @@ const Kernel kKernels[] = {
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,rows=3,epilogue=bias+gelu+pre+gate+residual"},
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,layout=bdt"},
     {"grad_epilogue", "grad_epilogue,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=gelu+gate"},
+    {"newton_schulz_sm80", "newton_schulz,dtype=bf16,B=2,H=2,T=40,D=120,K=4"},
+    {"newton_schulz_sm80", "newton_schulz,dtype=bf16,B=2,H=2,T=40,D=32,K=2,layout=bdt"},
     // Three heads: a vector's stride is below 2^31, and two of them are not.
     {"scan", "scan,dtype=bf16,B=2,H=3,T=135,D=40,wdtype=f32,epilogue=bias+gelu+pre+gate+residual"},
     {"scan", "scan_grad_input,dtype=f32,B=2,H=3,T=136,D=39,layout=bdt,epilogue=residual"},
@@ -148,7 +150,8 @@ std::string compare(const Plan& plan, Workbench& bench, const HostBuffers& dense
     return memory.begin + static_cast<cuda::CUdeviceptr>((apart ? FarMemory::kHalf : 0) + first + byte);
   };
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].role == Role::kBias || of_weights(tensors[i]) != of_weights(axis)) continue;
+    const bool has_strides = tensors[i].role != Role::kBias && tensors[i].axes != Axes::kSteps;
+    if (!has_strides || of_weights(tensors[i]) != of_weights(axis)) continue;
     spreads[i] = spread(bench.problem(), tensors[i], axis);
     const FarTensor& far = spreads[i];
     for (const Run& run : far.runs)  // outputs are poison there

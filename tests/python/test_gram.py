@@ -222,6 +222,71 @@ def _bfloat16(matrix, triples):
     return x.T if tall else x
 
 
+ONE_LAUNCH = {
+    "a list": lambda: [torch.randn(24, 72), torch.randn(72, 24), torch.randn(24, 72)],
+    "a list of one kind": lambda: [torch.randn(24, 72) for _ in range(3)],
+    "parts of a batch": lambda: list(torch.randn(3, 24, 72).unbind()),
+    "a tall list": lambda: [torch.randn(72, 24) for _ in range(3)],
+    "tall parts of a batch": lambda: list(torch.randn(3, 72, 24).unbind()),
+    "parts that begin at 4 bytes": lambda: list(torch.randn(3 * 24 * 72 + 1)[1:].reshape(3, 24, 72).unbind()),
+    "a batch as it lies": lambda: [torch.randn(2, 3, 40, 136)],
+    "a tall batch as it lies": lambda: [torch.randn(3, 136, 40)],
+    "bf16, odd sides": lambda: [torch.randn(2, 33, 35).bfloat16(), torch.randn(35, 33).bfloat16()],
+    "several dtypes": lambda: [torch.randn(16, 80).half(), torch.randn(16, 80).bfloat16()],
+    "small singular values": lambda: [spectrum(80, 160, -5), spectrum(160, 80, -5)],
+    "the norm of f16 is beyond it": lambda: [torch.randn(32, 96).half() * 1e4],
+    "zeros": lambda: [torch.zeros(8, 24)],
+}
+
+
+@pytest.mark.parametrize("coefficients", [JORDAN, POLAR_EXPRESS])
+@pytest.mark.parametrize("case", ONE_LAUNCH)
+def test_small_matrices_take_one_launch(device, monkeypatch, case, coefficients):
+    """Against double precision, beside the usual iterations in bfloat16; the same bits again, also in place."""
+    # What torch writes there counts as written.
+    zeros = device.put
+    monkeypatch.setattr(launch, "empty", lambda size, dtype, device: zeros(torch.zeros(size, dtype=dtype)))
+    monkeypatch.setattr(launch, "empty_like", lambda one: zeros(torch.zeros(one.shape, dtype=one.dtype)))
+    torch.manual_seed(1)
+    matrices_ = ONE_LAUNCH[case]()
+    given = [device.put(one) for one in matrices_]
+    triples = [coefficients] * 5 if coefficients is JORDAN else coefficients[:5]
+    with trigen.record() as seen:
+        got = orthogonalize(given, coefficients=coefficients)
+    assert len(seen.problems) == 1 and seen.problems[0].startswith("newton_schulz,"), seen.problems
+    again = orthogonalize(given, coefficients=coefficients, out=given)
+    for one, result, second in zip(matrices_, got, again):
+        assert result.shape == one.shape and result.dtype == one.dtype and torch.equal(result, second)
+        for matrix, ours in zip(one.reshape(-1, *one.shape[-2:]), result.reshape(-1, *one.shape[-2:])):
+            want = iterate(matrix, triples) if matrix.any() else matrix.double()
+            error = (ours.double() - want).norm()
+            usual = (_bfloat16(matrix, triples).double() - want).norm() if matrix.any() else 0
+            assert error <= usual, (error / want.norm(), usual / want.norm())
+
+
+@pytest.mark.parametrize("shape", [(24, 72), (72, 24)])
+def test_parts_of_one_tensor_are_read_and_written_as_they_lie(device, monkeypatch, shape):
+    copied = []
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda *given: copied.append(given))
+    monkeypatch.setattr(torch, "cat", lambda *given, out: copied.append(given))
+    whole = device.put(torch.randn(3, *shape))
+    for given in (list(whole.unbind()), [whole[0], whole[1:]]):
+        results = orthogonalize(given)
+        assert len(copied) == (0 if len(given) == 3 else 1)  # results of two kinds are not one tensor
+    first, last = orthogonalize([whole[0], whole[1]])
+    assert last.data_ptr() - first.data_ptr() == 4 * first.numel() and results[1].shape == (2, *shape)
+
+
+@pytest.mark.parametrize(
+    "n, m, k, is_one",
+    [(4, 64, 4096, True), (4, 128, 1024, True), (4, 128, 2048, False), (64, 128, 2048, True), (64, 129, 256, False)],
+)
+def test_few_matrices_with_many_columns_are_products_one_by_one(n, m, k, is_one):
+    meta = torch.empty(n, m, k, device="meta")
+    assert (len(muon._size_of(m, k, False, [(meta, meta)], "auto")) > 3) is is_one
+    assert len(muon._size_of(m, k, False, [(meta, meta)], "gram")) == 3
+
+
 def test_orthogonalize_keeps_its_input_and_writes_where_it_is_told():
     one, two = torch.randn(24, 40), torch.randn(40, 24)
     kept = one.clone()
@@ -271,7 +336,7 @@ def test_one_call_takes_matrices_of_several_dtypes():
             assert torch.equal(orthogonalize(one), together)
 
 
-SIZES = [(2, 24, 24), (1, 16, 40), (3, 24, 56)]  # n, m, k
+SIZES = [(2, 24, 24), (1, 16, 40), (3, 24, 56), (1, 130, 140)]  # n, m, k
 
 
 @pytest.mark.parametrize("form", ["auto", "classic", "gram"])
@@ -280,7 +345,8 @@ def test_the_problems_of_an_orthogonalisation_are_known_before_it_runs(form, ste
     given = [torch.randn(m, k) for n, m, k in SIZES for _ in range(n)]
     with trigen.record() as seen:
         orthogonalize(given, steps=steps, form=form)
-    assert list(dict.fromkeys(muon.problems_of(SIZES, steps, form))) == seen.problems
+    sizes = [(*size, torch.float32, "btd") if form == "auto" and size[1] <= 128 else size for size in SIZES]
+    assert list(dict.fromkeys(muon.problems_of(sizes, steps, form))) == seen.problems
 
 
 def test_an_orthogonalisation_makes_its_plans_side_by_side(device, library, monkeypatch):
@@ -297,12 +363,13 @@ def test_an_orthogonalisation_makes_its_plans_side_by_side(device, library, monk
         return create(runtime, problem, device)
 
     monkeypatch.setattr(library.Runtime, "plan", plan)
-    muon._make_plans(SIZES, 5, "auto", 0)
-    wanted = set(muon.problems_of(SIZES, 5, "auto"))
-    assert len(made) == len(wanted) == 8 and set(made) == wanted and plans() == []
+    sizes = [*SIZES[:3], (2, 24, 56, torch.float32, "btd")]
+    muon._make_plans(sizes, 5, "auto", 0)
+    wanted = set(muon.problems_of(sizes, 5, "auto"))
+    assert len(made) == len(wanted) == 9 and set(made) == wanted and plans() == []
     before = library.counters()
-    muon._make_plans(SIZES, 5, "auto", 0)
-    assert len(made) == 8
+    muon._make_plans(sizes, 5, "auto", 0)
+    assert len(made) == 9
     x = gram(device.put(torch.randn(3, 24, 56).half()))
     gram(x, c=x, alpha=0.25, beta=0.5)
     assert set(info.problem for info in plans()) <= wanted and library.counters().compiles == before.compiles

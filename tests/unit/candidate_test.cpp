@@ -168,6 +168,11 @@ TEST(Candidate, EveryProblemHasAGenericOneOnEveryTarget) {
         EXPECT_THAT(error_of(generic_candidate(problem, target)).message, HasSubstr("tf32"));
         continue;
       }
+      if (problem.op == Op::kNewtonSchulz && target.compute_capability < 80) {
+        EXPECT_THAT(error_of(generic_candidate(problem, target)).message,
+                    HasSubstr("newton_schulz_sm80: does not run on " + target.name.str()));
+        continue;
+      }
       bool served = problem.math != Math::kTF32;
       for (const Family* family : families()) served |= family->name() != "simt" && family->serves(target);
       if (!served) continue;  // tf32 needs a tensor-core family

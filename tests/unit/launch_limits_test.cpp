@@ -51,6 +51,7 @@ TEST(LaunchLimits, NoFamilyPassesThemWhateverTheSizes) {
       "scan,dtype=bf16,epilogue=bias",
       "scan_grad_input,dtype=f32,layout=bdt",
       "scan_grad_weight,dtype=f16,wdtype=f32",
+      "newton_schulz,dtype=f16,K=5",
   };
   const std::vector<int64_t> extents = {1, 8, 4096, 66000, int64_t{1} << 23, int64_t{1} << 30};
   // A quick run takes every fifth: of any two sizes all values meet, because 5 divides no number of extents.

@@ -67,7 +67,7 @@ TEST(NumericsExpected, IsTheReferencesNumber) {
 TEST(NumericsExpected, AllOutputsAreTheSingleOnes) {
   RandomProblem random(32);
   int64_t compared = 0, exact = 0, ops[std::size(kOpNames)] = {};
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < 140; ++i) {
     const Problem p = random.next_small();
     SCOPED_TRACE(to_string(p));
     const TensorList list = tensors_of(p);
@@ -76,17 +76,22 @@ TEST(NumericsExpected, AllOutputsAreTheSingleOnes) {
     ++ops[static_cast<int>(p.op)];
     exact += inputs.exact() ? 1 : 0;
     int64_t places = 0;
+    std::vector<OutputPlace> some;
+    std::vector<OutputValues> of_all;
     ExpectedOutputs(p, list, inputs).each([&](const OutputPlace& o, const OutputValues& all) {
-      ++places;
-      if (places % 7 != 0) return;
+      if (++places % 7 == 0) some.push_back(o), of_all.push_back(all);
+    });
+    const std::vector<OutputValues> ones = expected_outputs(p, list, inputs, some);
+    for (size_t i = 0; i < some.size(); ++i) {
+      const OutputPlace& o = some[i];
+      const OutputValues &all = of_all[i], &one = ones[i];
       ++compared;
-      const OutputValues one = expected_output(p, list, inputs, o);
       const auto near = [&](double found, double right) {
         EXPECT_NEAR(found, right, inputs.exact() ? 0 : 1e-9 * (1 + std::fabs(right))) << to_string(p, o);
       };
       for (const Tensor& t : list.tensors)
         if (t.written) near(all[t.role], one[t.role]);
-    });
+    }
     if (makes_vectors(p.op)) {
       EXPECT_EQ(places, p.H * p.T * (4 + (p.epilogue.grad_input ? p.B * p.D : 0)));
     } else if (!makes_weights(p.op)) {

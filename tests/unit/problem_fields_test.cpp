@@ -95,7 +95,8 @@ TEST(ProblemFields, DefaultsOfTheStructureAreGramsToo) {
 
 TEST(ProblemFields, OpsThatDoNotTakeOneRefuseItByName) {
   std::set<std::string> refused;
-  for (const char* op : {"forward", "grad_input", "grad_weight", "decode", "grad_epilogue", "gram"}) {
+  for (const char* op :
+       {"forward", "grad_input", "grad_weight", "decode", "grad_epilogue", "gram", "newton_schulz"}) {
     const std::string sizes = ",dtype=bf16,B=2,T=24,D=24", name = op;
     const Problem p =
         llvm::cantFail(parse_problem(name + sizes + (name == "grad_epilogue" ? ",epilogue=gelu+gate" : "")));
@@ -139,6 +140,7 @@ TEST(ProblemFields, EnumeratorsOfTheHeaderHaveTheSameValues) {
                                              {"TRIGEN_SCAN", TRIGEN_SCAN},
                                              {"TRIGEN_SCAN_GRAD_INPUT", TRIGEN_SCAN_GRAD_INPUT},
                                              {"TRIGEN_SCAN_GRAD_WEIGHT", TRIGEN_SCAN_GRAD_WEIGHT},
+                                             {"TRIGEN_NEWTON_SCHULZ", TRIGEN_NEWTON_SCHULZ},
                                              {"TRIGEN_F16", TRIGEN_F16},
                                              {"TRIGEN_BF16", TRIGEN_BF16},
                                              {"TRIGEN_F32", TRIGEN_F32},

@@ -108,11 +108,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"", "empty problem; write one as forward,dtype=bf16,B=32,T=512,D=1024"},
         BadText{"dtype=f16,B=1",
                 "the problem starts with 'dtype'; the first field is the op: forward, "
-                "grad_input, grad_weight, decode, grad_epilogue, gram, scan, scan_grad_input or "
-                "scan_grad_weight"},
+                "grad_input, grad_weight, decode, grad_epilogue, gram, scan, scan_grad_input, "
+                "scan_grad_weight or newton_schulz"},
         BadText{"foward,dtype=f16",
                 "op='foward' is unknown; allowed are forward, grad_input, grad_weight, decode, "
-                "grad_epilogue, gram, scan, scan_grad_input or scan_grad_weight; did "
+                "grad_epilogue, gram, scan, scan_grad_input, scan_grad_weight or newton_schulz; did "
                 "you mean 'forward'?"},
         BadText{"forward,dtype=f16,B=1,T=0,D=8",
                 "T=0; allowed are 1 to 2147418112; give the number of tokens"},
@@ -120,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"forward,dtype=f16,B=1,T=8,D=2147483648",
                 "D=2147483648; allowed are 1 to 2147418112; give the features of one head"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,K=0",
-                "K=0; allowed are 1 to 2147418112; give the number of taps, 1 for a plain product"},
+                "K=0; allowed are 1 to 2147418112; give the number of taps, 1 for a plain product, or of "
+                "newton_schulz's steps"},
         BadText{"forward,dtype=f16,B=99999999999999999999,T=8,D=8",
                 "B='99999999999999999999' does not fit 64 bits; give a smaller number (column 19)"},
         BadText{"forward,dtype=f16,B=65536,T=8,D=65536",
@@ -199,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "K=2 with grad_epilogue; grad_epilogue takes activations alone, it has no product; leave K "
                 "out"},
         BadText{"grad_epilogue,dtype=f16,B=1,T=8,D=8,fill=upper,epilogue=gelu",
-                "fill, wdtype or math with grad_epilogue; it has no product; leave them out"},
+                "fill, wdtype or math with grad_epilogue; it has no choice of these; leave them out"},
         BadText{"grad_epilogue,dtype=f16,B=1,T=8,D=8,epilogue=gelu+pre",
                 "epilogue pre with grad_epilogue; allowed are gelu, silu and gate; compute the rest outside"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,align=12", "align=12; allowed are 16, 8, 4 and 2 bytes"},

@@ -91,7 +91,8 @@ TEST(Render, TheFirstLineIsTheCommandThatPrintsItAgain) {
                                    problem_of("grad_input,dtype=bf16,B=16,H=4,T=1024,D=256,K=4,layout=bdt")};
   while (problems.size() < 40) {
     problems.push_back(random.next());
-    if (problems.back().math == Math::kTF32) problems.pop_back();
+    const Problem& last = problems.back();  // that every target has a kernel for
+    if (last.math == Math::kTF32 || last.op == Op::kNewtonSchulz) problems.pop_back();
   }
   for (const char* arch : {"sm_70", "sm_75", "sm_80", "sm_90a"})
     for (const Problem& problem : problems) {

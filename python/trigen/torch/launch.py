@@ -287,7 +287,7 @@ def make_ahead(texts: Iterable[str], device: int) -> None:
 def notes(info: library.PlanInfo) -> List[Tuple[str, str]]:
     """(cause, text) of what the user of a plan should know: each cause is said once in a process."""
     found = []
-    recorded = info.problem.startswith("gram,")  # of an optimizer's step, which no model runs
+    recorded = info.problem.startswith(("gram,", "newton_schulz,"))  # of an optimizer's step, which no model runs
     how = "trigen.record() around a step, then its tune()," if recorded else "trigen.tune(model, inputs)"
     if info.provenance != "measured":
         found.append(

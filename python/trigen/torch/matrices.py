@@ -141,11 +141,11 @@ def _refuse_overlap(a, b, c, out) -> None:
         in_place = (
             also and tensor is not None and (tensor.data_ptr(), tensor.stride()) == (out.data_ptr(), out.stride())
         )
-        if tensor is not None and not in_place and _overlap(tensor, out):
+        if tensor is not None and not in_place and overlap(tensor, out):
             raise ValueError(f"out overlaps {name} in memory; allowed: memory of its own{also}")
 
 
-def _overlap(one, other) -> bool:
+def overlap(one, other) -> bool:
     """Whether they have an element's memory in common; of different dtypes, whether their ranges have."""
     storage = one.untyped_storage().data_ptr()
     if storage == 0 or storage != other.untyped_storage().data_ptr():  # 0: no memory ("meta")
@@ -164,7 +164,7 @@ def _overlap(one, other) -> bool:
     return bool(taken.as_strided(other.shape, other.stride(), other.storage_offset()).any())
 
 
-def _matrices(tensor):
+def matrices_of(tensor):
     """[n, rows, columns] of the same memory, or None."""
     if tensor.dim() == 2:
         return tensor.unsqueeze(0)
@@ -176,7 +176,7 @@ def _matrices(tensor):
 
 def _operand(tensor):
     """([n, m, k], its layout): features or rows contiguous; a copy where neither is."""
-    three = _matrices(tensor)
+    three = matrices_of(tensor)
     if three is not None:
         (_, m, k), (_, row, column) = three.shape, three.stride()
         if (column == 1 or k == 1) and (row >= k or m == 1):
@@ -197,7 +197,7 @@ def _strides(tensor, layout):
 
 def _square(tensor):
     """[n, m, m] with contiguous rows, or None."""
-    three = _matrices(tensor)
+    three = matrices_of(tensor)
     if three is None or (three.shape[2] > 1 and three.stride(2) != 1):
         return None
     n, m, _ = three.shape
@@ -289,3 +289,56 @@ def _problem_of(a, b, c, out, layout, fill, math) -> problems.Problem:
         epilogue=("residual" if c is not None else "", "mirror" if fill == "both" else ""),
     )
     return problems.Problem(text, (), strides, strides["y"], weight)
+
+
+def plain_gram(a, b=None, c=None, *, alpha=1.0, beta=1.0, gamma=0.0):
+    """gram by plain torch, which nobody records."""
+    d = launch.empty((*a.shape[:-1], a.shape[-2]), dtype=a.dtype, device=a.device)
+    return _plain(a, a if b is None else b, c, alpha, beta, gamma, "both", d)
+
+
+# ---- all steps in one launch -----------------------------------------------------------------------------------------------
+
+_steps: dict = {}  # coefficients that are on a device
+
+
+def steps_on(triples, eps, device):
+    """newton_schulz's w: the triples, then eps."""
+    key = (tuple(triples), eps, device)
+    found = _steps.get(key)
+    if found is None:
+        if launch.is_capturing():
+            raise RuntimeError(
+                "the stream is capturing a graph and these coefficients have not run yet; allowed: steps, coefficients and eps of a call "
+                "before the capture"
+            )
+        numbers = torch.tensor([number for triple in triples for number in triple] + [eps], dtype=torch.float32)
+        found = _steps[key] = launch.empty(numbers.shape, dtype=numbers.dtype, device=device)
+        found.copy_(numbers)
+    return found
+
+
+def newton_schulz_text(n, m, k, dtype, layout, steps) -> str:
+    """The problem of contiguous batches."""
+    return problem_text.text("newton_schulz", problems.NAME[dtype], n, 1, m, k, steps, 0, layout=layout)
+
+
+def newton_schulz(x, y, layout, steps) -> bool:
+    """y [n, m, k]: the iterations of x, contiguous batches of that layout, by steps_on's numbers. False: no kernel serves."""
+    key = ("newton_schulz", x.shape, layout, x.dtype, x.get_device(), steps.numel())
+    found = launch.launches.get(key)
+    if found is None:
+        n, m, k = x.shape
+        text = newton_schulz_text(n, m, k, x.dtype, layout, steps.numel() // 3)
+        inner, outer = (k, m) if layout == "btd" else (m, k)
+        strides = (inner * outer, inner * (1 if layout == "btd" else k), inner)
+        problem = problems.Problem(text, (), {"x": strides}, strides)
+        call = problems.Call("newton_schulz", ((0, "x", x),), None, None, x.dtype, 0, layout, "lower", 0, "default", ())
+        found = launch.Launch(problem, launch.plan_of(text, x.get_device()), call)
+        launch.launches[key] = found
+    if not found.handle:
+        return False
+    if recording.active is not None:
+        launch.record(found)
+    found.run(x.data_ptr(), y.data_ptr(), steps.data_ptr())
+    return True

@@ -6,10 +6,12 @@ from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import torch
 
-from ..newton_schulz import JORDAN, Triple, iterate, triples_of
+from .. import recording
+from ..newton_schulz import JORDAN, Triple, iterate, suits_one_launch, triples_of
 from . import launch
 from . import matrices as products
 from .matrices import gram
+from .precision import has_tf32
 
 
 def orthogonalize(
@@ -26,7 +28,8 @@ def orthogonalize(
     matrices: one tensor [..., m, k], or a list of them, of any shapes, floating dtypes and one device; leading axes are a batch. Matrices of
     equal sides (up to transposition) are computed together, whatever tensors they come from. Not changed.
     coefficients: (a, b, c) for every step, or one triple a step, of which the last is repeated.
-    form: "classic", "gram", or "auto": gram where the longer side is 1.25 times the shorter one.
+    form: "classic", "gram", or "auto": matrices of at most 128 rows or columns go through all steps in one launch (from Ampere on) where that is
+    faster, so not a few with thousands of columns; of the others gram where the longer side is 1.25 times the shorter one.
     out: tensors of the same shapes to write to; may be `matrices`.
 
     Returns a new tensor (or `out`) for each, of its shape and dtype: one for one, else a list. Runs on the current stream, does not
@@ -35,17 +38,37 @@ def orthogonalize(
     if isinstance(matrices, dict):
         raise TypeError("matrices is a dict; allowed: a tensor, or a list of tensors; give list(matrices.values())")
     given: List[torch.Tensor] = [matrices] if single else list(matrices)  # type: ignore[list-item]
-    results = [torch.empty_like(one) for one in given] if out is None else [out] if single else list(out)
+    results = _like(given) if out is None else [out] if single else list(out)
     triples = triples_of(coefficients, steps)
     _check(given, results)
     with torch.no_grad():
         groups = _groups(given, results)
+        sizes = {key: _size_of(*key, members, form) for key, members in groups.items()}
         if given and products.on_gpu(given[0]):
-            sizes = [(len(members), m, k) for (m, k, double), members in groups.items() if not double]
-            _make_plans(sizes, len(triples), form, given[0].get_device())
+            _make_plans([size for size in sizes.values() if size], len(triples), form, given[0].get_device())
         for (m, k, double), members in groups.items():
-            _group(m, k, torch.float64 if double else torch.float32, members, triples, eps, form)
+            size = sizes[m, k, double]
+            if size and len(size) > 3:
+                _at_once(size, members, triples, eps, form)
+            else:
+                _group(m, k, torch.float64 if double else torch.float32, members, triples, eps, form)
     return results[0] if single else results
+
+
+def _like(given) -> List[torch.Tensor]:
+    """New tensors; matrices of one shape and dtype are parts of one, which a batch is written to as it lies."""
+    made: List[torch.Tensor] = [None] * len(given)  # type: ignore[list-item]
+    kinds: Dict[tuple, List[int]] = {}
+    for index, one in enumerate(given):
+        if one.dim() == 2 and one.is_contiguous():
+            kinds.setdefault((one.shape, one.dtype, one.device), []).append(index)
+        else:
+            made[index] = launch.empty_like(one)
+    for (shape, dtype, device), indices in kinds.items():
+        batch = launch.empty((len(indices), *shape), dtype=dtype, device=device)
+        for index, one in zip(indices, batch.unbind()):
+            made[index] = one
+    return made
 
 
 def _check(given, results) -> None:
@@ -68,24 +91,43 @@ def _check(given, results) -> None:
             )
 
 
-def _groups(given, results) -> Dict[Tuple[int, int, bool], List[Tuple[torch.Tensor, torch.Tensor]]]:
-    """{(shorter, longer side, in double precision): [(matrix, its result)]}, wide views of two axes."""
-    groups: Dict[Tuple[int, int, bool], List[Tuple[torch.Tensor, torch.Tensor]]] = {}
+Members = List[Tuple[torch.Tensor, torch.Tensor]]  # (matrices [n, m, k], their results)
+
+
+def _groups(given, results) -> Dict[Tuple[int, int, bool], Members]:
+    """{(shorter, longer side, in double precision): members}, all wide views."""
+    groups: Dict[Tuple[int, int, bool], Members] = {}
     for one, result in zip(given, results):
         if one.numel() == 0:
             continue
         if one.shape[-2] > one.shape[-1]:
             one, result = one.mT, result.mT
         members = groups.setdefault((*one.shape[-2:], one.dtype is torch.float64), [])
-        if one.dim() == 2:
-            members.append((one, result))
-        else:
-            leading = one.shape[:-2]
-            for index in (
-                torch.cartesian_prod(*(torch.arange(size) for size in leading)).reshape(-1, len(leading)).tolist()
-            ):
-                members.append((one[tuple(index)], result[tuple(index)]))
+        views = products.matrices_of(one), products.matrices_of(result)
+        if views[0] is not None and views[1] is not None:
+            members.append(views)
+            continue
+        leading = one.shape[:-2]
+        for index in torch.cartesian_prod(*(torch.arange(size) for size in leading)).reshape(-1, len(leading)).tolist():
+            members.append((one[tuple(index)].unsqueeze(0), result[tuple(index)].unsqueeze(0)))
     return groups
+
+
+# (n, m, k) of a group of matrices, and where newton_schulz makes all steps of it, dtype and layout of its batch.
+Size = Union[Tuple[int, int, int], Tuple[int, int, int, torch.dtype, str]]
+
+
+def _size_of(m, k, double, members, form) -> Optional[Size]:
+    """None: in double precision, which has no kernels."""
+    n = sum(len(one) for one, _ in members)
+    if double:
+        return None
+    if form != "auto" or not suits_one_launch(n, m, k) or not has_tf32(members[0][0].get_device()):  # from Ampere on
+        return n, m, k
+    dtypes = {one.dtype for one, _ in members}
+    first = members[0][0]
+    tall = first.stride(-2) == 1 and first.stride(-1) != 1
+    return n, m, k, dtypes.pop() if len(dtypes) == 1 else torch.float32, "bdt" if tall else "btd"
 
 
 _planned: set = set()  # (sizes, steps, form, device) whose plans were made
@@ -110,21 +152,73 @@ def problems_of(sizes, steps, form) -> List[str]:
         return d
 
     for size in sizes:
+        if len(size) > 3:
+            asked.append(products.newton_schulz_text(*size, steps))
+            continue
         iterate(torch.empty(size, dtype=torch.float16, device="meta"), [(1.0, 1.0, 1.0)] * steps, form, ask)
     return asked
 
 
-def _group(m, k, wide, members, triples, eps, form) -> None:
-    results = [one for _, one in members]
+def _group(m, k, wide, members, triples, eps, form, product=gram) -> None:
+    results = [result for batch in members for result in batch[1].unbind()]
     # A quotient of 16 bits would be rounded twice.
-    sources = [one if one.dtype is wide else one.to(wide) for one, _ in members]
+    sources = [one if one.dtype is wide else one.to(wide) for batch in members for one in batch[0].unbind()]
     x = torch.empty(
-        len(members), m, k, dtype=wide if wide is torch.float64 else torch.float16, device=sources[0].device
+        len(sources), m, k, dtype=wide if wide is torch.float64 else torch.float16, device=sources[0].device
     )
     norms = torch.stack(torch._foreach_norm(sources, dtype=wide)).clamp_(min=eps)
     torch._foreach_copy_(list(x.unbind()), torch._foreach_div(sources, list(norms.unbind())))
-    x = iterate(x, triples, form, gram)
+    x = iterate(x, triples, form, product)
     torch._foreach_copy_(results, list(x.unbind()))
+
+
+def _at_once(size, members, triples, eps, form) -> None:
+    """All steps of a group by one launch, from one batch and to one."""
+    n, m, k, dtype, layout = size
+    plain = not products.on_gpu(members[0][0])
+    if plain and recording.active is not None:
+        recording.active.add(products.newton_schulz_text(*size, len(triples)))
+    if plain or not _launched(size, members, products.steps_on(triples, eps, members[0][0].device)):
+        _group(m, k, torch.float32, members, triples, eps, form, products.plain_gram)
+
+
+def _launched(size, members, steps) -> bool:
+    n, m, k, dtype, layout = size
+    sources, results = zip(*members)
+    turned = (lambda one: one) if layout == "btd" else (lambda one: one.mT)
+
+    def batch():
+        return turned(launch.empty((n, m, k) if layout == "btd" else (n, k, m), dtype=dtype, device=sources[0].device))
+
+    x, y = (_together(views, dtype, turned) for views in (sources, results))
+    if x is None:
+        x = batch()
+        if all(one.dtype is dtype for one in sources):
+            torch.cat([turned(one) for one in sources], out=turned(x))
+        else:
+            torch._foreach_copy_(list(x.split([len(one) for one in sources])), list(sources))
+    lies = y is not None and x.data_ptr() != y.data_ptr() and not products.overlap(x, y)
+    if not lies:
+        y = batch()
+    if not products.newton_schulz(x, y, layout, steps):
+        return False
+    if not lies:
+        torch._foreach_copy_(list(results), list(y.split([len(one) for one in results])))
+    return True
+
+
+def _together(views, dtype, turned):
+    """[n, m, k] of the memory where `views` of it lie one behind the other from 16-byte aligned on, or None."""
+    first, last = views[0], views[-1]
+    begin = at = first.data_ptr()
+    for one in views:
+        if one.dtype is not dtype or one.data_ptr() != at or not turned(one).is_contiguous():
+            return None
+        at += one.numel() * one.element_size()
+    if begin % 16 or first.untyped_storage().data_ptr() != last.untyped_storage().data_ptr():
+        return None
+    _, m, k = first.shape
+    return first.as_strided((sum(map(len, views)), m, k), (m * k, *first.stride()[1:]))
 
 
 class Muon(torch.optim.Muon if hasattr(torch.optim, "Muon") else object):  # type: ignore[misc]

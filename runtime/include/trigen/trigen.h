@@ -82,7 +82,8 @@ typedef enum trigen_op {
   TRIGEN_GRAM = 5,
   TRIGEN_SCAN = 6,
   TRIGEN_SCAN_GRAD_INPUT = 7,
-  TRIGEN_SCAN_GRAD_WEIGHT = 8
+  TRIGEN_SCAN_GRAD_WEIGHT = 8,
+  TRIGEN_NEWTON_SCHULZ = 9
 } trigen_op;
 typedef enum trigen_dtype { TRIGEN_F16 = 0, TRIGEN_BF16 = 1, TRIGEN_F32 = 2 } trigen_dtype;
 /* How f32 data is multiplied: SIMT and F16X3 at full accuracy (F16X3: three products of f16 planes on
@@ -149,7 +150,7 @@ typedef struct trigen_problem {
   int layout;         /* trigen_layout */
   int fill;           /* trigen_fill */
   int w;              /* trigen_weight_form, what the tensor w is */
-  int64_t B, H, T, D, K; /* batch, heads, tokens, features of a head, taps */
+  int64_t B, H, T, D, K; /* batch, heads, tokens, features of a head, taps (newton_schulz: steps) */
   int64_t pad;           /* left padding of the taps: 0 to K-1, or TRIGEN_PAD_SAME */
   int64_t rows;          /* decode: the most rows of one run, 1 to 64 and to T. 1, or 0 for 1, elsewhere */
   int64_t diag;          /* diagonal offset of the fill */
@@ -322,6 +323,13 @@ typedef struct trigen_vector {
  *                token: where one repeats their sum is the caller's. That of a decay beyond its bounds, not at them, is
  *                0, as that of decay[0]. Where the diagonal is source * target, its share is in those of source and
  *                target, and its own row is written as if it were given
+ *
+ *   newton_schulz: x, w read; y written. Of every b and h a matrix of T rows and D columns by itself, at most 128 rows:
+ *                X = x / max(|x|, eps), Frobenius norm, then for each of the K triples (a, b, c) of w
+ *                X = (a I + b R + c R R) X, R = X X^T, and y = X.
+ *                w is 3 K + 1 f32 in device memory, a, b, c of each step and then eps, with an f32's alignment; w_head and
+ *                w_row are not used. Products of f16 whatever dtype is, summed in f32. n matrices x[n,T,D] one behind the
+ *                other are B = n; in bdt their columns are contiguous
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
  * be the same view as y (forward, scan), residual the same view as x (grad_input, scan_grad_input) or w (gram), gate that of x
