@@ -26,7 +26,7 @@ struct Cell {
   std::string problem(int copies) const {
     std::string text = op + (splits(type) ? ",dtype=f32,math=" + type : ",dtype=" + type) +
                        ",layout=" + layout + ",K=" + std::to_string(taps);
-    text += copies > 0       ? ",B=2,D=40,T=" + std::to_string(copies)
+    text += copies > 0 ? ",B=2,D=40,T=" + std::to_string(op == "newton_schulz" ? 125 : copies)  // at most 128
             : op == "decode" ? ",B=3,T=67,D=33,rows=3"
                              : ",B=3,T=67,D=33";
     if (copies > 0 && type == "tf32") text += ",align=16,walign=16";
