@@ -521,7 +521,8 @@ TEST(Check, SeesAFaultOfNewtonSchulz) {
                            shorter, [&](int64_t i) { return number(i < 3 ? i : i + 3); }, 0, 0))
                      .ok)
         << "the second step is missing";
-    for (const auto [first, second] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)})
+    for (const auto& pair : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)}) {
+      const int first = pair.first, second = pair.second;  // clang captures no structured bindings
       EXPECT_FALSE(check(made(
                              p,
                              [&](int64_t i) {
@@ -533,6 +534,7 @@ TEST(Check, SeesAFaultOfNewtonSchulz) {
                              0, 0))
                        .ok)
           << "coefficients " << first << " and " << second << " are exchanged";
+    }
     // 16 columns are not in any R.
     std::vector<double> without = made(p, number, 0, 16);
     for (int64_t row = 0; row < p.T; ++row)
