@@ -37,7 +37,7 @@ for all but the last."""
 
 def suits_one_launch(n: int, m: int, k: int) -> bool:
     """Whether n matrices of m x k, m <= k, go to newton_schulz, the op of all steps in one launch, in place of some 15 of gram and matmul:
-    it takes at most 128 rows, and a matrix has few SMs there. One H100, 2026-11-28: 64 x 128 x 1024 98 us for 339, 8 x 64 x 4096 48 for 109,
+    it takes at most 128 rows, and a matrix has few SMs there. One H100, 2026-11-28, f32, us: 64 x 128 x 1024 106 for 339, 8 x 64 x 4096 48 for 109,
     128 x 128 x 4096 581 for 1295, but 16 x 128 x 4096 314 for 209, 4 x 128 x 2048 135 for 89."""
     return m <= 128 and (n >= 64 or k <= (4096 if m <= 64 else 1024))
 
