@@ -93,8 +93,8 @@ class Block {
     return matrix_ / z_.H * t.batch + matrix_ % z_.H * t.head;
   }
   __device__ __forceinline__ Square q() const { return {shared_}; }
-  __device__ __forceinline__ Square r() const { return {shared_ + matrix_bytes(c)}; }
-  __device__ __forceinline__ Square z() const { return {shared_ + 2 * matrix_bytes(c)}; }
+  __device__ __forceinline__ Square z() const { return {shared_ + matrix_bytes(c)}; }
+  __device__ __forceinline__ Square r() const { return {shared_ + r_begin(c)}; }
   // Panel i of the block's; panel i of Q X, where that does not take its place.
   __device__ __forceinline__ Panel panel(int i) const {
     return {shared_ + panels_begin(c) + (kStays ? i : i % 2) * kPanelBytes};
@@ -259,10 +259,13 @@ class Block {
       }
     }
     if constexpr (kSquare) {
-      if constexpr (!kStays && kMultiply) __syncthreads();  // R lies where products did
-      if constexpr (kBlocks > 1) add_blocks(square);
-      square.template store<kSide, false>(r(), row_, column_);
-      __syncthreads();
+      if constexpr (kBlocks > 1) {
+        add_blocks(square);
+      } else {
+        if constexpr (!kStays && kMultiply) __syncthreads();  // R lies where products did
+        square.template store<kSide, false>(r(), row_, column_);
+        __syncthreads();
+      }
     }
   }
   __device__ __forceinline__ void add_square(Sides& sums, const Panel& x) const {
@@ -270,30 +273,60 @@ class Block {
                                       Operand<kColumns, false, !kBTD>(x, column_));
   }
 
-  // Adds up the sums of all blocks, in the order of their ranks, by way of where R and Z lie.
-  __device__ __forceinline__ void add_blocks(Sides& sums) const {
-    static_assert(kM * kN * kBlock * 16 <= 2 * matrix_bytes(c),
-                  "sums of f32 lie in place of two matrices of f16");
-    const unsigned own = r().begin + 16 * thread_now();
+  // R of the sums of all blocks. Tile t of R is number t / kWarps of warp t % kWarps. Block t % kBlocks gets what all have of
+  // it, fragments as they are, adds it up in the order of the ranks, rounds it and passes it on. Warps begin with different
+  // ranks, so that all blocks are sent to at a time. A warp has kTurns of them, one address each.
+  __device__ __forceinline__ void add_blocks(const Sides& sums) const {
+    constexpr int kWarps = kBlock / 32, kAcross = kN / 2, kTurns = ceil_div(kBlocks, kWarps),
+                  kSent = owned_tiles(c) * kTileBytes, kHalf = kTileBytes / 2,
+                  kNext = ceil_div(kWarps, kBlocks) * kTileBytes;  // to the owner's next tile of the warp
+    const unsigned lane = thread_now() % 32, warp = thread_now() / 32, rank = rank_,
+                   sent = shared_ + 16 * lane, own = sent + rank * kSent + warp / kBlocks * kTileBytes;
+    ptx::cluster_sync();  // nobody reads Q, Z, panels that pass and the norm's sums any more
 #pragma unroll
-    for (int i = 0; i < kM * kN; ++i) {
-      unsigned w[4];
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const unsigned owner = (turn * kWarps + warp) % kBlocks, there = ptx::cluster_address(own, owner);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) w[e] = __float_as_uint(sums.v[i / kN][i % kN][e]);
-      ptx::store_shared<16>(own + i * 16 * kBlock, w);
+      for (int i = turn; i < kM * kAcross; i += kTurns)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int at = i / kTurns * kNext + half * kHalf;
+          unsigned w[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) w[e] = __float_as_uint(sums.v[i / kAcross][i % kAcross * 2 + half][e]);
+          if (owner == rank)
+            ptx::store_shared<16>(own + at, w);
+          else
+            ptx::store_cluster(there + at, w);
+        }
     }
     ptx::cluster_sync();
-    sums.clear();
 #pragma unroll 1
-    for (int from = 0; from < kBlocks; ++from) {
-      const unsigned there = ptx::cluster_address(own, from);
+    for (unsigned tile = warp * kBlocks + rank; tile < tiles(c); tile += kWarps * kBlocks) {
+      Sums<1, 2> sum;
+      sum.clear();
 #pragma unroll
-      for (int i = 0; i < kM * kN; ++i) {
-        float v[4];
-        ptx::load_cluster(v, there + i * 16 * kBlock);
+      for (int from = 0; from < kBlocks; ++from)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) sums.v[i / kN][i % kN][e] += v[e];
-      }
+        for (int half = 0; half < 2; ++half) {
+          unsigned w[4];
+          ptx::load_shared<16>(w, sent + from * kSent + tile / kBlocks * kTileBytes + half * kHalf);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) sum.v[0][half][e] += __uint_as_float(w[e]);
+        }
+      const unsigned of = tile % kWarps, i = tile / kWarps, row = (of / c.warps_n * kM + i / kAcross) * 16,
+                     column = (of % c.warps_n * kAcross + i % kAcross) * 16;
+      sum.template store<kSide, false>(r(), row, column);
+      __syncwarp();
+      // A piece of 16 bytes each: two lanes have 32 bytes of a row, and eight have different banks.
+      const unsigned piece =
+          r().at(row + lane / 16 * 8 + lane % 8 / 2 * 2 + lane / 8 % 2, column + lane % 2 * 8);
+      unsigned w[4];
+      ptx::load_shared<16>(w, piece);
+      // tile % kBlocks is `rank`, whose seven sums the compiler would hold in registers from round to round.
+#pragma unroll
+      for (int next = 1; next < kBlocks; ++next)
+        ptx::store_cluster(ptx::cluster_address(piece, (tile + next) % kBlocks), w);
     }
     ptx::cluster_sync();
   }

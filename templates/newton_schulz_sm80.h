@@ -44,15 +44,28 @@ TRIGEN_HOST_DEVICE constexpr int most_panels(const Config& c, int D) {
   return ceil_div(panels(c, D), blocks(c));
 }
 
-// Q, R, Z. Panels that pass, two of X and two of Q X, lie where R and Z do, which no pass needs; those that stay, behind.
+// Tiles of 16 x 16 of R. The blocks of a cluster own them in turn: an owner gets the f32 sums of all blocks and adds them up.
+inline constexpr int kTileBytes = 16 * 16 * 4;
+TRIGEN_HOST_DEVICE constexpr int tiles(const Config& c) { return c.tile_m / 16 * (c.tile_m / 16); }
+TRIGEN_HOST_DEVICE constexpr int owned_tiles(const Config& c) { return ceil_div(tiles(c), blocks(c)); }
+TRIGEN_HOST_DEVICE constexpr int sent_bytes(const Config& c) {
+  return blocks(c) > 1 ? blocks(c) * owned_tiles(c) * kTileBytes : 0;
+}
+
+// Q, Z, R. What blocks send lies where Q and Z do, in front of R. Panels that pass, two of X and two of Q X, lie behind Q, as
+// no pass needs Z and R; those that stay, behind all.
+TRIGEN_HOST_DEVICE constexpr int r_begin(const Config& c) {
+  return schedule::max(2 * matrix_bytes(c), sent_bytes(c));
+}
 TRIGEN_HOST_DEVICE constexpr int panels_begin(const Config& c) {
-  return c.stages == 1 ? 3 * matrix_bytes(c) : matrix_bytes(c);
+  return c.stages == 1 ? r_begin(c) + matrix_bytes(c) : matrix_bytes(c);
 }
 TRIGEN_HOST_DEVICE constexpr long long shared_bytes(Layout layout, const Config& c, int D) {
   const long long panels_end =
       panels_begin(c) +
       static_cast<long long>(c.stages == 1 ? most_panels(c, D) : 4) * panel_bytes(layout, c);
-  return panels_end > 3 * matrix_bytes(c) ? panels_end : 3 * matrix_bytes(c);
+  const long long r_end = r_begin(c) + matrix_bytes(c);
+  return panels_end > r_end ? panels_end : r_end;
 }
 
 // Panels of X between rounds, where they do not stay: f16 [matrix][panel], without the gaps of their images.

@@ -143,12 +143,11 @@ class NewtonSchulz final : public Family {
     work.grid = static_cast<double>(count);
     work.all = {{of_panels * work.grid, of_sides * work.grid}, work.grid, count};
     // One after the other. A panel that stays is waited for once; 128 x 128 x 128 take mma.sync 0.95 us, about three waits.
-    // All blocks of a cluster read the sums of each, one block's at a time: at 128 rows 7, 25 and 110 us by 2, 4 and 8 blocks
-    // (one H100, 2026-11-28).
+    // Not measured: what a block of a cluster sends of R, f32 to its owner and f16 to all others, at 20 bytes a ns (slices of
+    // grad_weight: 2 us for 43 KB, H200, 2026-11-23), and 2 us for three barriers, the slowest block and the adding.
     const double waits = c.stages == 1 ? 2 + static_cast<double>(panels) / 4 : of_panels / 2,
-                 meetings = work.cluster > 1
-                                ? 4.9 * static_cast<double>(rounds) * std::pow(work.cluster * side / 128, 2)
-                                : 0,
+                 sent = 6 * side * side * (1 - 1.0 / work.cluster),
+                 meetings = work.cluster > 1 ? static_cast<double>(rounds) * (5.7 + sent / 7000) : 0,
                  products = (of_sides * side + of_panels * panel) * side * side / (128 * 128 * 128);
     // Four warps keep an SM's tensor cores busy; a thread's elements of x are read and rounded one after the other, those of
     // f32 in four times the time (64 x 128 x 1024 by a block each 180 us, bf16 121; the same H100).

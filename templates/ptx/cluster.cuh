@@ -38,18 +38,17 @@ __device__ __forceinline__ float load_cluster(unsigned address) {
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
   return v;
 }
-__device__ __forceinline__ void load_cluster(float (&v)[4], unsigned address) {
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-               : "r"(address)
-               : "memory");
-}
 __device__ __forceinline__ void store_cluster(unsigned address, float v) {
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
 }
 __device__ __forceinline__ void store_cluster(unsigned address, float v0, float v1, float v2, float v3) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v0), "f"(v1), "f"(v2),
                "f"(v3)
+               : "memory");
+}
+__device__ __forceinline__ void store_cluster(unsigned address, const unsigned (&w)[4]) {
+  asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(w[0]), "r"(w[1]),
+               "r"(w[2]), "r"(w[3])
                : "memory");
 }
 
