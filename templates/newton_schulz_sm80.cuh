@@ -113,20 +113,24 @@ class Block {
               columns = schedule::min(count_ * kPanel, z_.D - first_column);
     const int outer = kBTD ? z_.T : columns, across = (kBTD ? columns : z_.T) / kVec;
     const long long row_stride = p_.x.row;
-    const Storage<kD>* const from = x_ + first_column * (kBTD ? 1 : row_stride);
+    // A thread's next vector, and how far it is from each to the one after: the loop divides nothing.
+    int row = static_cast<int>(threadIdx.x) / across, at = static_cast<int>(threadIdx.x) % across;
+    const int rows = kBlock / across, vectors = kBlock % across;
+    const Storage<kD>* from = x_ + first_column * (kBTD ? 1 : row_stride) + row * row_stride + at * kVec;
     float sum = 0.0f;
     constexpr int kAtOnce = 8;
-    const int all = outer * across;
-    for (int first = static_cast<int>(threadIdx.x); first < all; first += kAtOnce * kBlock) {
+    while (row < outer) {
       Raw<kD, kVec> x[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const int at = first + i * kBlock;
-        if (at < all)
-          ptx::load_global_nc<Raw<kD, kVec>::kSize>(x[i].w,
-                                                    from + (at / across * row_stride + at % across * kVec));
+        if (row < outer)
+          ptx::load_global_nc<Raw<kD, kVec>::kSize>(x[i].w, from);
         else
           x[i].clear();
+        const bool ends = at + vectors >= across;
+        row += rows + ends;
+        at += vectors - (ends ? across : 0);
+        from += (rows + ends) * row_stride + (vectors - (ends ? across : 0)) * kVec;
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
