@@ -84,12 +84,18 @@ wgmma_taps_sm90_weight taps_weight --limit 2e8 --family wgmma_taps_sm90
 wgmma_tf32_sm90_forward tf32_forward --family wgmma_tf32_sm90
 wgmma_tf32_sm90_packed tf32_packed --family wgmma_tf32_sm90 --config tile=256x128x32,warps=1x8,stages=4,splitk=1,vec=1x4x4,cluster=2,blocks=1,weights=packed
 wgmma_tf32_sm90_grad_input tf32_grad_input --family wgmma_tf32_sm90
+wgmma_tf32_sm90_taps tf32_taps_forward --limit 2e8 --family wgmma_tf32_sm90 --config tile=128x64x32,warps=1x4,stages=3,splitk=1,vec=1x4x4,cluster=2,blocks=1,weights=packed
+wgmma_tf32_sm90_taps_grad_input tf32_taps_grad_input --limit 2e8 --family wgmma_tf32_sm90
+wgmma_tf32_sm90_taps_copied tf32_taps_copied --family wgmma_tf32_sm90
 wgmma_tf32_sm90_grad_weight tf32_grad_weight --family wgmma_tf32_sm90
 wgmma_resident_sm90 resident128 --family wgmma_resident_sm90 --config tile=128x64x64,warps=4x2,stages=4,splitk=1,raster=1,vec=8x8x8,cluster=1,blocks=1
 wgmma_resident_sm90_rows192 resident192 --family wgmma_resident_sm90
 wgmma_resident_sm90_rows64 resident64 --family wgmma_resident_sm90 --config tile=64x128x64,warps=4x1,stages=2,splitk=1,raster=1,vec=1x8x8,cluster=1,blocks=1
 wgmma_resident_sm90_residual resident_residual --family wgmma_resident_sm90
 wgmma_split_sm90 split --family wgmma_split_sm90
+newton_schulz newton_schulz --limit 1e9 --family newton_schulz_sm80
+newton_schulz_cluster newton_schulz --limit 1e9 --family newton_schulz_sm80 --config tile=128x64x16,warps=4x2,stages=1,splitk=1,vec=1x1x2,cluster=2
+newton_schulz_passes newton_schulz --limit 1e9 --family newton_schulz_sm80 --config tile=128x64x16,warps=4x2,stages=2,splitk=1,vec=1x1x1,cluster=4
 scan scan --family scan --config tile=64x32x8,warps=4x1,stages=3,splitk=2,vec=1x8x2
 scan_tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=2,vec=1x8x8
 scan_cluster scan --family scan --config tile=64x32x8,warps=4x1,stages=2,splitk=1,vec=1x8x2,cluster=4

@@ -25,17 +25,33 @@ inline constexpr int kMaskingWarps = 2;  // zero the other triangle's elements o
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_n / kGroupFeatures; }
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 TRIGEN_HOST_DEVICE constexpr int token_panels(const Config& c) { return c.tile_m / kPanelTokens; }
-TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
-  return (consumers(c) + token_panels(c)) * kPanelBytes;
+// Taps shift the features of x against those of y. Such an x does not come with every stage of W but once
+// for all taps, to slots of its own, with 32 features more on the way: a box begins at a multiple of 4 features, and up
+// to kMostTaps taps reach up to 29 further.
+inline constexpr int kMostTaps = 30, kSlots = 2;
+TRIGEN_HOST_DEVICE constexpr bool shifts(int taps) { return taps > 1; }
+// Boxes of 32 features by a step of k: half a panel each.
+TRIGEN_HOST_DEVICE constexpr int feature_boxes(const Config& c, bool shifted) {
+  return consumers(c) * (shifted ? 3 : 2);
+}
+TRIGEN_HOST_DEVICE constexpr int feature_bytes(const Config& c, bool shifted) {
+  return feature_boxes(c, shifted) * kPanelBytes / 2;
+}
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c, bool shifted) {
+  return token_panels(c) * kPanelBytes + (shifted ? 0 : feature_bytes(c, shifted));
+}
+// The ring and, behind it, the slots.
+TRIGEN_HOST_DEVICE constexpr int input_bytes(const Config& c, bool shifted) {
+  return c.stages * stage_bytes(c, shifted) + (shifted ? kSlots * feature_bytes(c, shifted) : 0);
 }
 // Output panels of 64 tokens by 32 features that each pair of warps can stage: what the ring leaves, at most
 // all that it makes of a tile. 0: too many stages.
-TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c) {
-  const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c);
+TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c, bool shifted) {
+  const int room = kSharedLimit - kBarrierBytes - input_bytes(c, shifted);
   return room < 0 ? 0 : schedule::min(token_panels(c), room / (2 * consumers(c) * kPanelBytes));
 }
-TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * stage_bytes(c) + 2 * consumers(c) * store_panels(c) * kPanelBytes + kBarrierBytes;
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c, bool shifted) {
+  return input_bytes(c, shifted) + 2 * consumers(c) * store_panels(c, shifted) * kPanelBytes + kBarrierBytes;
 }
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 40; }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 232; }
@@ -63,14 +79,17 @@ struct KStepRange {
 };
 
 // True if a launch before the product packs W into the workspace: its transpose for grad_input, W itself
-// where its rows are not aligned. f32, rounded to tf32, zeros where the triangle ends; [head][t][s]
-// ([head][s][t]) with rows of packed_pitch elements. Blocks of 64 x 64 outside the triangle are not written.
+// where its rows are not aligned or hold taps. f32, rounded to tf32, zeros where the triangle ends; [head][tap][t][s]
+// ([head][tap][s][t]) with rows of packed_pitch elements. Blocks of 64 x 64 outside the triangle are not written.
 TRIGEN_HOST_DEVICE constexpr bool packs(Op op, const Config& c) {
   return op == Op::kGradInput || (op == Op::kForward && c.weights == Access::kPacked);
 }
 TRIGEN_HOST_DEVICE constexpr int packed_pitch(int T) { return schedule::ceil_div(T, 4) * 4; }
 inline constexpr int kPackEdge = 64;
 inline constexpr int kPackThreads = 256;
+// Tokens s, with all of their taps, of a block: up to 64 numbers of a row.
+TRIGEN_HOST_DEVICE constexpr int pack_tokens(int taps) { return kPackEdge / taps; }
+static_assert(pack_tokens(kMostTaps) > 0, "a token's taps are numbers of one block");
 // Shared memory of the packing launch: a block with a column to spare, so that columns do not meet in a bank.
 TRIGEN_HOST_DEVICE constexpr int pack_shared_bytes(Op op) {
   return op == Op::kGradInput ? 4 * kPackEdge * (kPackEdge + 1) : 0;

@@ -14,9 +14,8 @@ double packed_blocks(const Problem& p) {
   const int tokens = static_cast<int>(p.T), taps = static_cast<int>(p.K);
   if (p.w != WeightForm::kDense)
     return static_cast<double>(strips::squares(p.w, tokens, static_cast<int>(p.width)) * p.H);
-  const int edge = schedule::ceil_div(tokens, tf32::kPackEdge);
-  const double edges = edge;
-  const double of_head = p.dtype == DType::kF32 ? edges * edges
+  const auto down = static_cast<double>(schedule::ceil_div(tokens, tf32::kPackEdge));
+  const double of_head = p.dtype == DType::kF32 ? down * schedule::ceil_div(tokens, tf32::pack_tokens(taps))
                                                 : static_cast<double>(packing::column_blocks(tokens)) *
                                                       packing::row_blocks(tokens, taps);
   return of_head * static_cast<double>(p.H);
@@ -95,8 +94,10 @@ WeightOperand packed_tf32_weights(const Problem& p) {
   WeightOperand weights = direct_weights(p);
   const int64_t pitch = tf32::packed_pitch(static_cast<int>(p.T));
   weights.map.source = MapSource::kWorkspace;  // rounded already
-  weights.map.strides[0] = weights.map.strides[1] = 4 * pitch;
-  weights.map.strides[2] = 4 * pitch * p.T;
+  weights.map.extents[2] = p.K;
+  weights.map.strides[0] = 4 * pitch;
+  weights.map.strides[1] = 4 * pitch * p.T;
+  weights.map.strides[2] = 4 * pitch * p.T * p.K;
   weights.prepare = Launch{.entry = kPackEntry.str(),
                            .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
                            .block = {tf32::kPackThreads, 1, 1},
@@ -104,7 +105,7 @@ WeightOperand packed_tf32_weights(const Problem& p) {
                            .shared_bytes = static_cast<uint32_t>(tf32::pack_shared_bytes(p.op)),
                            .maps = {},
                            .early = true};
-  weights.workspace_bytes = 4 * p.H * p.T * pitch;
+  weights.workspace_bytes = 4 * p.H * p.K * p.T * pitch;
   return weights;
 }
 

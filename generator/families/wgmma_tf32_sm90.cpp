@@ -7,15 +7,18 @@
 #include "generator/families/tiled_weight.h"
 #include "generator/families/weight_stream_k.h"
 #include "generator/families/weights.h"
+#include "llvm/ADT/Twine.h"
 
 namespace trigen {
 namespace {
 
 namespace geometry = wgmma_tf32_sm90;
 
-// TMA takes forward's aligned rows; a launch packs others, and always transposes grad_input's W.
+bool shifts(const Problem& p) { return geometry::shifts(static_cast<int>(p.K)); }
+
+// TMA takes forward's aligned rows; a launch packs others and those of taps, and always transposes grad_input's W.
 Access weight_path(const Problem& p) {
-  return p.op == Op::kForward && p.walign < 16 ? Access::kPacked : Access::kDirect;
+  return p.op == Op::kForward && (p.walign < 16 || shifts(p)) ? Access::kPacked : Access::kDirect;
 }
 bool packs(const Problem& p) { return p.op == Op::kGradInput || weight_path(p) == Access::kPacked; }
 // Elements of one access: TMA's, or single ones of the launches that pack.
@@ -35,7 +38,7 @@ class Product final : public PersistentKernel {
             raster_key(),
             split_key(p),
             ConfigKey(&Config::weights, {weight_path(p)},
-                      "forward's rows that are not of 16 bytes are packed, and nothing else"),
+                      "forward's rows that are not of 16 bytes or hold taps are packed, and nothing else"),
             ConfigKey(&Config::activations, {activation_access(p)},
                       "what TMA cannot take is packed, and nothing else"),
             vector_key(&Config::vec_a, weight_vector(p)),
@@ -44,9 +47,15 @@ class Product final : public PersistentKernel {
             blocks_key()};
   }
 
-  int stage_bytes(const Problem&, const Config& c) const override { return geometry::stage_bytes(c); }
-  bool fits(const Problem&, const Config& c) const override { return geometry::store_panels(c) >= 1; }
-  int64_t shared_bytes(const Problem&, const Config& c) const override { return geometry::shared_bytes(c); }
+  int stage_bytes(const Problem& p, const Config& c) const override {
+    return geometry::stage_bytes(c, shifts(p));
+  }
+  bool fits(const Problem& p, const Config& c) const override {
+    return geometry::store_panels(c, shifts(p)) >= 1;
+  }
+  int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    return geometry::shared_bytes(c, shifts(p));
+  }
   int threads(const Problem&, const Config& c) const override { return geometry::threads(c); }
   int column_units(const Problem& p, const Config& c) const override {
     return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
@@ -74,7 +83,11 @@ class Product final : public PersistentKernel {
     }
     return out;
   }
-  std::optional<Config> any_size(const Problem& p) const override { return config(p, 256, 128, 4, 1); }
+  // One source for all sizes has one tap.
+  std::optional<Config> any_size(const Problem& p) const override {
+    if (shifts(p)) return std::nullopt;
+    return config(p, 256, 128, 4, 1);
+  }
 
   void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
@@ -104,12 +117,15 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   // A packed W has rows of whole pieces of 16 bytes, not of whole lines.
   const bool split_w = splits_lines(geometry::packed_pitch(static_cast<int>(p.T)), p.dtype),
              split_x = activations_split_lines(p, c);
-  const double tokens = static_cast<double>(c.tile_m) / c.cluster;  // rows of 128 bytes of W in a stage
+  const auto taps = static_cast<double>(p.K);
+  // Rows of 128 bytes of a stage: W's, and x's, which come once for all taps.
+  const double tokens = static_cast<double>(c.tile_m) / c.cluster,
+               features = 32 * geometry::feature_boxes(c, shifts(p)) / taps;
   Work work{.rates = "ring_tf32",
             .unit = Unit::kTensorTf32,
             .steps = {{.products = static_cast<double>(c.tile_m) * c.tile_n * geometry::kStep,
-                       .feed_bytes = 128 * (tokens + c.tile_n),
-                       .split_bytes = 128 * ((split_w ? tokens : 0) + (split_x ? c.tile_n : 0))}},
+                       .feed_bytes = 128 * (tokens + features),
+                       .split_bytes = 128 * ((split_w ? tokens : 0) + (split_x ? features : 0))}},
             .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
                      .act = e.act,
                      .exchanged = e.pre + e.gate + e.residual},
@@ -124,17 +140,18 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     double mean_steps = 0;
     for (int panel = 0; panel < panels; ++panel)
       mean_steps += geometry::KStepRange(walk.fill, row * c.tile_m + 64 * panel, walk.diag, steps).steps;
-    mean_steps /= panels;
+    mean_steps *= taps / panels;
     all += mean_steps;
     tiles.push_back({{mean_steps}, 1});
   }
   put_product(work, p, walk, tiles);
   const double width = static_cast<double>(walk.section) * c.cluster * c.tile_n;
-  work.rereads = {panel_reread(p, walk, width, all * geometry::kStep)};
+  work.rereads = {panel_reread(p, walk, width, all / taps * geometry::kStep)};
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = all * walk.columns * c.cluster * work.steps[0].feed_bytes;
   if (geometry::packs(p.op, c))  // half of W is read, half of a copy written
-    work.passes.push_back({"transpose", 0, 4.0 * static_cast<double>(p.H * p.T) * static_cast<double>(p.T)});
+    work.passes.push_back(
+        {"transpose", 0, 4.0 * static_cast<double>(p.H * p.K * p.T) * static_cast<double>(p.T)});
   put_copies(work, p, c);
   return work;
 }
@@ -150,7 +167,9 @@ class WgmmaTf32Sm90 final : public PersistentFamily {
  protected:
   std::optional<std::string> refuse(const Problem& p) const override {
     if (p.dtype != DType::kF32 || p.math != Math::kTF32) return "multiplies f32 data with math=tf32";
-    if (p.K != 1 || p.pad != 0) return "makes K=1 with pad=0";
+    if (is_weight(p) && shifts(p)) return "makes grad_weight of K=1";
+    if (p.K > geometry::kMostTaps)
+      return ("has room for K=1 to " + llvm::Twine(geometry::kMostTaps) + " taps").str();
     if (needs_packed_activations(p))
       if (auto why = too_many_to_pack(p)) return why;
     if (is_weight(p)) return too_many_work_tiles(p, 32);

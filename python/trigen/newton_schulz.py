@@ -35,10 +35,14 @@ POLAR_EXPRESS: Tuple[Triple, ...] = (
 for all but the last."""
 
 
-def suits_one_launch(n: int, m: int, k: int) -> bool:
+def suits_one_launch(n: int, m: int, k: int, clusters: bool) -> bool:
     """Whether n matrices of m x k, m <= k, go to newton_schulz, the op of all steps in one launch, in place of some 15 of gram and matmul:
-    it takes at most 128 rows, and a matrix has few SMs there. One H100, 2026-11-28, f32, us: 64 x 128 x 1024 106 for 339, 8 x 64 x 4096 48 for 109,
-    128 x 128 x 4096 581 for 1295, but 16 x 128 x 4096 314 for 209, 4 x 128 x 2048 135 for 89."""
+    it takes at most 128 rows, and a matrix has one SM there, up to eight where the GPU has clusters of thread blocks (Hopper and later).
+    One H200, 2026-11-28, f32, us: 1 x 128 x 1024 58 for 74, 4 x 128 x 4096 87 for 95, 16 x 128 x 8192 250 for 275, 8 x 128 x 11008 193 for
+    207, but 1 x 128 x 8192 143 for 86, 1 x 64 x 16384 102 for 86. Without clusters, on an H100: 64 x 128 x 1024 180 for 339, 128 x 128 x 4096
+    581 for 1295, but 16 x 128 x 4096 440 for 209."""
+    if clusters:
+        return m <= 128 and (n >= 8 or k <= 4096)
     return m <= 128 and (n >= 64 or k <= (4096 if m <= 64 else 1024))
 
 

@@ -10,48 +10,56 @@
 
 namespace trigen::wgmma_tf32_sm90 {
 
-// kPackThreads threads; one block of the grid for each 64 x 64 block of W, s innermost, heads outermost: all
-// along x, the one axis that takes more than 65535.
+// kPackThreads threads; one block of the grid for each block of 64 t by pack_tokens s of W, s innermost, heads
+// outermost: all along x, the one axis that takes more than 65535.
 template <Kernel C>
 __device__ __forceinline__ void pack_weights(const Params& p) {
   constexpr int kEdge = kPackEdge, kRows = kPackThreads / 32;
+  constexpr int kTaps = schedule::max(1, C.shape.K), kTokens = pack_tokens(kTaps), kColumns = kTokens * kTaps;
   constexpr bool kLower = C.shape.fill == Fill::kLower, kTransposed = C.shape.op == Op::kGradInput;
   extern __shared__ __align__(16) unsigned char tf32_packed_shared[];
   auto* tile = reinterpret_cast<float(*)[kEdge + 1]>(tf32_packed_shared);
   const int tokens = C.shape.T ? C.shape.T : p.T, diag = C.shape.T ? C.shape.diag : p.diag;
-  const int edges = schedule::ceil_div(tokens, kEdge), line = static_cast<int>(blockIdx.x) / edges;
-  const int head = line / edges, t0 = (line - head * edges) * kEdge,
-            s0 = (static_cast<int>(blockIdx.x) - line * edges) * kEdge;
+  const int across = schedule::ceil_div(tokens, kTokens), down = schedule::ceil_div(tokens, kEdge);
+  const int line = static_cast<int>(blockIdx.x) / across, head = line / down;
+  const int t0 = (line - head * down) * kEdge, s0 = (static_cast<int>(blockIdx.x) - line * across) * kTokens;
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();
-  if (kLower ? s0 > t0 + kEdge - 1 + diag : s0 + kEdge - 1 < t0 + diag) return;
+  // Products read whole blocks of 64 x 64.
+  if (kLower ? s0 / kEdge * kEdge > t0 + kEdge - 1 + diag
+             : (s0 + kTokens - 1) / kEdge * kEdge + kEdge - 1 < t0 + diag)
+    return;
   const int pitch = packed_pitch(tokens);
-  const auto* from = static_cast<const float*>(p.w) + head * p.w_head;
-  auto* to = static_cast<float*>(p.workspace) + static_cast<long long>(head) * tokens * pitch;
+  const auto* from = static_cast<const float*>(p.w) + head * p.w_head + s0 * kTaps;
+  auto* to = static_cast<float*>(p.workspace) + static_cast<long long>(head) * kTaps * tokens * pitch;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
 #pragma unroll
   for (int i = 0; i < kEdge / kRows; ++i) {
     const int row = warp + kRows * i, t = t0 + row;
 #pragma unroll
     for (int j = 0; j < kEdge / 32; ++j) {
-      const int column = lane + 32 * j, s = s0 + column;
-      const bool kept = t < tokens && s < tokens && (kLower ? s <= t + diag : s >= t + diag);
-      const float v = __uint_as_float(ptx::f32_to_tf32(kept ? __float_as_uint(from[t * p.w_row + s]) : 0));
+      const int column = lane + 32 * j, s = s0 + column / kTaps;
+      const bool kept =
+          column < kColumns && t < tokens && s < tokens && (kLower ? s <= t + diag : s >= t + diag);
+      const float v =
+          __uint_as_float(ptx::f32_to_tf32(kept ? __float_as_uint(from[t * p.w_row + column]) : 0));
       if constexpr (kTransposed)
         tile[row][column] = v;
-      else if (t < tokens && s < pitch)
-        to[static_cast<long long>(t) * pitch + s] = v;
+      else if (column < kColumns && t < tokens && s < pitch)
+        to[(static_cast<long long>(column % kTaps) * tokens + t) * pitch + s] = v;
     }
   }
   if constexpr (kTransposed) {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kEdge / kRows; ++i) {
-      const int column = warp + kRows * i, s = s0 + column;
+      const int column = warp + kRows * i, s = s0 + column / kTaps;
+      if (column >= kColumns || s >= tokens) continue;
 #pragma unroll
       for (int j = 0; j < kEdge / 32; ++j) {
         const int row = lane + 32 * j, t = t0 + row;
-        if (s < tokens && t < pitch) to[static_cast<long long>(s) * pitch + t] = tile[row][column];
+        if (t < pitch)
+          to[(static_cast<long long>(column % kTaps) * tokens + s) * pitch + t] = tile[row][column];
       }
     }
   }

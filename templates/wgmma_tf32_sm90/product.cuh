@@ -5,7 +5,8 @@
 //                                                                                 the workspace
 //
 // wgmma takes tf32 operands along k only. W is that as it lies (its transpose for grad_input); x and dy are
-// not, so they go through registers as A: 64 features of each multiplying warpgroup by 8 of k. Blocks are
+// not, so they go through registers as A: 64 features of each multiplying warpgroup by 8 of k. So a tap takes the features
+// that its shift says, of one step of x for all of them: the sum goes over taps, too. Blocks are
 // persistent. In the warpgroup that loads, one warp asks TMA; forward has two more that zero the
 // other triangle's elements of W in shared memory, ahead of the warpgroups that multiply.
 #pragma once
@@ -32,12 +33,27 @@ __device__ __forceinline__ unsigned masked(const Ring<G>& ring, int stage) {
   return ring.barriers + 8 * (2 * G::kStages + stage);
 }
 
+// The barriers of a slot of x: its bytes have landed; every multiplying warp has read it for the last of the taps.
+template <class G>
+__device__ __forceinline__ unsigned landed(const Ring<G>& ring, int slot) {
+  return ring.barriers + 8 * (2 * G::kStages + slot);
+}
+template <class G>
+__device__ __forceinline__ unsigned consumed(const Ring<G>& ring, int slot) {
+  return ring.barriers + 8 * (2 * G::kStages + kSlots + slot);
+}
+template <class G>
+__device__ __forceinline__ unsigned features_of(const Ring<G>& ring, int slot) {
+  return ring.base + G::kStages * G::kStageBytes + slot * G::kFeatureBytes;
+}
+
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Task task, const TensorMap& map_w,
                                              const TensorMap& map_in) {
   using G = Geometry<C>;
   RingPosition<G::kStages> at;
+  RingPosition<kSlots> slot;
   for (int row, column; task.scheduler.next(row, column);) {
     const TokenTile<C> tile(row, task.diag, task.steps);
     int head, batch[G::kConsumers], feature[G::kConsumers];
@@ -45,7 +61,18 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Task
 #pragma unroll
     for (int i = 0; i < G::kConsumers; ++i) task.columns.locate(panel + i, batch[i], feature[i]);
     for (int step = 0; step < tile.steps; ++step) {
-      const int k = tile.k(step), count = step < tile.unmasked_steps ? G::kPanels : tile.panels(step);
+      const int k = tile.k(step), count = step < tile.unmasked_steps ? G::kPanels : tile.panels(step),
+                tap = G::kTaps == 1 ? 0 : step % G::kTaps;
+      if (G::kShifts && tap == 0) {
+        ptx::mbarrier_wait(consumed(ring, slot.stage), slot.parity ^ 1);
+        ptx::mbarrier_arrive_expect(landed(ring, slot.stage), G::kFeatureBytes);
+#pragma unroll
+        for (int i = 0; i < G::kBoxes; ++i)
+          ptx::tma_load(features_of(ring, slot.stage) + i * (kPanelBytes / 2), map_in,
+                        landed(ring, slot.stage), feature[i / 3] + kBoxStart<C> + 32 * (i % 3), k, head,
+                        batch[i / 3]);
+        slot.advance();
+      }
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
       ptx::mbarrier_arrive_expect(full, G::kBytesA + count * kPanelBytes);
@@ -54,12 +81,12 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Task
         if (i >= count) continue;
         const unsigned target = ring.b(at.stage) + i * kPanelBytes;
         if constexpr (G::kCluster == 1)
-          ptx::tma_load(target, map_w, full, k, tile.token(i), 0, head);
+          ptx::tma_load(target, map_w, full, k, tile.token(i), tap, head);
         else if (static_cast<unsigned>(i % 2) == task.rank)  // each block loads half of W for both
-          ptx::tma_load_multicast(target, map_w, full, 3, k, tile.token(i), 0, head);
+          ptx::tma_load_multicast(target, map_w, full, 3, k, tile.token(i), tap, head);
       }
 #pragma unroll
-      for (int i = 0; i < 2 * G::kConsumers; ++i)
+      for (int i = 0; i < (G::kShifts ? 0 : G::kBoxes); ++i)
         ptx::tma_load(ring.a(at.stage) + i * (kPanelBytes / 2), map_in, full, feature[i / 2] + 32 * (i % 2),
                       k, head, batch[i / 2]);
       at.advance();
@@ -124,6 +151,18 @@ __device__ __forceinline__ void load_features(unsigned (&a)[4][4], unsigned low,
   }
 }
 
+// The same of shifted features: one by one, at the addresses of features of rows r ([0]) and r + 8 ([1]).
+__device__ __forceinline__ void load_shifted(unsigned (&a)[4][4], const unsigned (&low)[2],
+                                             const unsigned (&high)[2]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      ptx::load_shared<4>(&a[i][j], low[j] + 1024 * i);
+      ptx::load_shared<4>(&a[i][2 + j], high[j] + 1024 * i);
+    }
+}
+
 // One step with the first `kCount` panels of tokens.
 template <Kernel C, int kCount>
 __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2], const unsigned (&a)[4][4],
@@ -159,6 +198,8 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
   const unsigned a_panel = group * kPanelBytes + warp / 2 * (kPanelBytes / 2);
   const unsigned a_low = a_panel + own.offset(lane % 4), a_high = a_panel + own.offset(lane % 4 + 4);
   RingPosition<G::kStages> at;
+  RingPosition<kSlots> slot;
+  int tap = 0;               // of the next step to be loaded
   unsigned mask_parity = 0;  // bit `stage`: of the next wait for masked(stage)
   OutputPanels<C> output(ring, static_cast<int>(2 * group + warp / 2));
   float sum[C.config.tile_m / 2];
@@ -169,7 +210,26 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     int in_flight = -1;  // the stage that the newest unfinished group of products reads
     const auto load = [&](unsigned(&a)[4][4]) {
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-      load_features(a, ring.a(at.stage) + a_low, ring.a(at.stage) + a_high);
+      if constexpr (G::kShifts) {
+        if (tap == 0) ptx::mbarrier_wait(landed(ring, slot.stage), slot.parity);
+        const unsigned from = features_of(ring, slot.stage) + group * (3 * kPanelBytes / 2);
+        const int first = static_cast<int>(warp / 2 * 32) + own.feature() + shift_of<C>(tap) - kBoxStart<C>;
+        unsigned low[2], high[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          low[j] = from + feature_offset(lane % 4, first + j);
+          high[j] = from + feature_offset(lane % 4 + 4, first + j);
+        }
+        load_shifted(a, low, high);
+        if (++tap == G::kTaps) {
+          tap = 0;
+          __syncwarp();
+          if (lane == 0) ptx::mbarrier_arrive(consumed(ring, slot.stage));
+          slot.advance();
+        }
+      } else {
+        load_features(a, ring.a(at.stage) + a_low, ring.a(at.stage) + a_high);
+      }
     };
     // Products of one step, whose A is in `a`; the next step's goes into `next` meanwhile.
     const auto multiply_unmasked = [&](int step, unsigned(&a)[4][4], unsigned(&next)[4][4]) {
@@ -243,9 +303,17 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   const Ring<G> ring = persistent::ring_of_block<G>();
   persistent::prepare<G>(
       [&] {
-        if constexpr (G::kMasks)
+        // (Braced: NVRTC 12.9 leaves out all that follows where both are discarded and are not.)
+        if constexpr (G::kMasks) {
           for (int stage = 0; stage < G::kStages; ++stage)
             ptx::mbarrier_init(masked(ring, stage), kMaskingWarps);
+        }
+        if constexpr (G::kShifts) {
+          for (int slot = 0; slot < kSlots; ++slot) {
+            ptx::mbarrier_init(landed(ring, slot), 1);
+            ptx::mbarrier_init(consumed(ring, slot), 4 * G::kConsumers);
+          }
+        }
         ring.init();
       },
       map_w, map_in, map_out);

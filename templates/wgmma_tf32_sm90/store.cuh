@@ -29,6 +29,12 @@ struct FeatureLane {
   }
 };
 
+// Byte offset of feature `feature` in row `row` of boxes of 32 features that lie behind each other.
+__device__ __forceinline__ unsigned feature_offset(unsigned row, int feature) {
+  const auto at = static_cast<unsigned>(feature);
+  return at / 32 * (kPanelBytes / 2) + row * 128 + ((at / 4 % 8 ^ (row & 7)) << 4) + at % 4 * 4;
+}
+
 // Epilogue of two neighbouring features' sums of one token.
 template <Kernel C>
 struct TokenEpilogue {
@@ -66,7 +72,7 @@ struct OutputPanels : persistent::Staging<Geometry<C>::kStorePanels, 64> {
   using Staging = persistent::Staging<G::kStorePanels, 64>;
 
   __device__ __forceinline__ OutputPanels(const Ring<G>& ring, int pair)
-      : Staging(ring.base + G::kStages * G::kStageBytes + pair * G::kStorePanels * kPanelBytes, 1 + pair) {}
+      : Staging(ring.base + G::kInputBytes + pair * G::kStorePanels * kPanelBytes, 1 + pair) {}
 
   // Stores 64 tokens, whose 32 sums a thread begin at `sum`. finish(token of the panel, pair of values).
   // (The bits are moved by hand: NVRTC would move them where the products end, and ptxas then runs those one

@@ -98,7 +98,9 @@ std::string missing(const std::string& family, const Cell& cell) {
            : product && cell.taps > 1 ? "has taps in grad_weight only"
                                       : "";
   if (family == "wgmma_tf32_sm90")
-    return cell.type != "tf32" ? "multiplies tf32" : cell.taps > 1 ? "has one tap" : "";
+    return cell.type != "tf32"           ? "multiplies tf32"
+           : !product && cell.taps > 1 ? "has taps in forward and grad_input only"
+                                       : "";
   if (family == "wgmma_resident_sm90")
     return !sixteen        ? "multiplies f16 and bf16"
            : !product      ? "makes forward and grad_input"

@@ -118,7 +118,9 @@ TEST(TensorMaps, OfPreparedWeightsCoverWhatTheirLaunchWrites) {
   check("wgmma_taps_sm90", "forward,dtype=f16,B=4,H=3,T=130,D=192,K=3",
         "workspace f16 192,192,3,3 box 64x64 strides 384,73728,221184");
   check("wgmma_tf32_sm90", "grad_input,dtype=f32,B=4,H=3,T=130,D=192,math=tf32",
-        "workspace f32 130,130,1,3 box 32x64 strides 528,528,68640");
+        "workspace f32 130,130,1,3 box 32x64 strides 528,68640,68640");
+  check("wgmma_tf32_sm90", "forward,dtype=f32,B=4,H=3,T=130,D=192,K=3,math=tf32",
+        "workspace f32 130,130,3,3 box 32x64 strides 528,68640,205920");
 }
 
 }  // namespace

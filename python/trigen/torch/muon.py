@@ -117,12 +117,18 @@ def _groups(given, results) -> Dict[Tuple[int, int, bool], Members]:
 Size = Union[Tuple[int, int, int], Tuple[int, int, int, torch.dtype, str]]
 
 
+def _has_clusters(device: int) -> bool:
+    """Whether that GPU has clusters of thread blocks. True for -1, a CPU, as has_tf32 has it."""
+    return device < 0 or torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def _size_of(m, k, double, members, form) -> Optional[Size]:
     """None: in double precision, which has no kernels."""
     n = sum(len(one) for one, _ in members)
     if double:
         return None
-    if form != "auto" or not suits_one_launch(n, m, k) or not has_tf32(members[0][0].get_device()):  # from Ampere on
+    device = members[0][0].get_device()
+    if form != "auto" or not has_tf32(device) or not suits_one_launch(n, m, k, _has_clusters(device)):  # from Ampere on
         return n, m, k
     dtypes = {one.dtype for one, _ in members}
     first = members[0][0]
