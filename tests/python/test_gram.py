@@ -278,10 +278,21 @@ def test_parts_of_one_tensor_are_read_and_written_as_they_lie(device, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "n, m, k, is_one",
-    [(4, 64, 4096, True), (4, 128, 1024, True), (4, 128, 2048, False), (64, 128, 2048, True), (64, 129, 256, False)],
+    "n, m, k, clusters, is_one",
+    [
+        (4, 64, 4096, False, True),
+        (4, 128, 1024, False, True),
+        (4, 128, 2048, False, False),
+        (64, 128, 2048, False, True),
+        (64, 129, 256, False, False),
+        (7, 128, 4096, True, True),
+        (7, 64, 4097, True, False),
+        (8, 128, 4097, True, True),
+        (64, 129, 256, True, False),
+    ],
 )
-def test_few_matrices_with_many_columns_are_products_one_by_one(n, m, k, is_one):
+def test_few_matrices_with_many_columns_are_products_one_by_one(n, m, k, clusters, is_one, monkeypatch):
+    monkeypatch.setattr(muon, "_has_clusters", lambda device: clusters)
     meta = torch.empty(n, m, k, device="meta")
     assert (len(muon._size_of(m, k, False, [(meta, meta)], "auto")) > 3) is is_one
     assert len(muon._size_of(m, k, False, [(meta, meta)], "gram")) == 3
