@@ -90,6 +90,7 @@ constexpr Key<LoopRates> kLoopKeys[] = {
     {"overlap", &LoopRates::overlap, Dimension::kCount},
     {"spill", &LoopRates::spill, Dimension::kCount},
     {"access", &LoopRates::access, Dimension::kCount},
+    {"narrow", &LoopRates::narrow, Dimension::kCount},
     {"conversion", &LoopRates::conversion, Dimension::kCount},
     {"activation", &LoopRates::activation, Dimension::kCount},
     {"exchange_access", &LoopRates::exchange_access, Dimension::kCycles},

@@ -78,6 +78,7 @@ struct LoopRates {
   double overlap = 0;                       // of the shorter parts of a step, what adds to the longest
   double spill = 0;                         // of a step, for any spill
   double access = 0;                        // instructions: address, predicate, access, shared store
+  double narrow = 1;                        // an asynchronous copy of 4 or 8 bytes a lane, over one of 16
   double conversion = 0;                    // instructions of one converted element
   double activation = 0;                    // instructions of one element's GELU; SiLU takes half
   double exchange_access = 0;               // each access of a thread to a tensor beside the output

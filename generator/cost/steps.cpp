@@ -66,7 +66,8 @@ Parts parts_of(const CostInput& in, const Step& step, double rate) {
     const bool packed = vector * access->element_bytes < 4;  // no cp.async below 4 bytes: through registers
     issue_slots += accesses * access->pieces * in.loop.access * (packed ? 2 : 1);
     if (access->converted) issue_slots += access->elements * in.loop.conversion / 32;
-    out.load += std::max(accesses * 32 / device.access_lanes,
+    const bool narrow = in.work.asynchronous && !access->staged && vector * access->element_bytes < 16;
+    out.load += std::max((narrow ? in.loop.narrow : 1) * accesses * 32 / device.access_lanes,
                          access->elements * access->element_bytes / device.shared_bytes);
   }
   // FFMA fills the issue slots itself; tensor instructions leave them free.
