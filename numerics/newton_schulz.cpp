@@ -58,7 +58,7 @@ std::vector<double> newton_schulz(const Problem& p, int64_t b, int64_t h, InputR
       const double value = x.row(t)[d] = read(Role::kX, {b, h, t, d});
       squares += value * value;
     }
-  const double norm = std::max(std::sqrt(squares), number(3 * p.K));
+  const double eps = number(3 * p.K), norm = eps < 0 ? 1 : std::max(std::sqrt(squares), eps);
   for (double& value : x.values) value /= norm;
   Matrix r = symmetric_product(x, x), q{p.T, p.T};
   for (int64_t t = 0; t < p.T; ++t) q.row(t)[t] = 1;

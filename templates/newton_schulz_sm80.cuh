@@ -1,7 +1,7 @@
 // Family newton_schulz_sm80: all steps of Newton-Schulz iterations of a matrix by one block, by mma.sync, sm_80 and later; on
 // sm_90 and later by a cluster, too, whose blocks add up what their columns have of R and the norm.
 //
-//   X = x / max(|x|, eps)
+//   X = x / max(|x|, eps), or x itself where eps is below 0
 //   for each step:  R = X X^T,  Z = a I + b R + c R R,  X = Z X
 //
 // In rounds of several steps (round_steps) X waits: R <- R Z Z and Q <- Q Z take its place, and the round ends with X <- Q X,
@@ -66,6 +66,7 @@ class Block {
     const float eps = steps[3 * z_.K], norm = sqrtf(sum_of_squares());
     scale_ = 1.0f / fmaxf(norm, eps);
     if (norm != norm) scale_ = norm;  // a NaN is not the smaller one
+    if (eps < 0.0f) scale_ = 1.0f;
     if constexpr (kStays) bring_all();
     pass<false, true, true>();
     const int round = round_steps(z_.T, z_.D);
