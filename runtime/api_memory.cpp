@@ -54,8 +54,11 @@ trigen_status trigen_memory_write(trigen_runtime* runtime, int device, void* to,
                                   size_t bytes) noexcept {
   if (bytes == 0) return TRIGEN_OK;
   if (to == nullptr || from == nullptr) return set_error(TRIGEN_BAD_REQUEST, "to or from is null");
-  return in_context(runtime, device, "cuMemcpyHtoD",
-                    [&](const DriverApi& api) { return api.cuMemcpyHtoD(address(to), from, bytes); });
+  // A copy of pageable memory may be under way when it returns, and streams of their own do not wait for it.
+  return in_context(runtime, device, "cuMemcpyHtoD", [&](const DriverApi& api) {
+    const auto result = api.cuMemcpyHtoD(address(to), from, bytes);
+    return result == cuda::CUDA_SUCCESS ? api.cuStreamSynchronize(nullptr) : result;
+  });
 }
 
 trigen_status trigen_memory_read(trigen_runtime* runtime, int device, void* to, const void* from,

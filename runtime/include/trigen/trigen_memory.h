@@ -19,7 +19,7 @@ TRIGEN_API trigen_status trigen_memory_allocate(trigen_runtime* runtime, int dev
 /* Waits for the work that uses it. NULL is allowed. */
 TRIGEN_API trigen_status trigen_memory_free(trigen_runtime* runtime, int device,
                                             void* pointer) TRIGEN_NOEXCEPT;
-/* From host memory to the device. */
+/* From host memory to the device, where it has arrived then. */
 TRIGEN_API trigen_status trigen_memory_write(trigen_runtime* runtime, int device, void* to, const void* from,
                                              size_t bytes) TRIGEN_NOEXCEPT;
 /* From the device to host memory, after waiting for the work of every stream of the context. Here a kernel's
