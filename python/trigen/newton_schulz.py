@@ -35,15 +35,36 @@ POLAR_EXPRESS: Tuple[Triple, ...] = (
 for all but the last."""
 
 
+FORMS = ("auto", "classic", "gram", "one_launch")
+# What newton_schulz, the op of all steps in one launch, takes.
+_MOST_ROWS, _MOST_STEPS = 128, 64
+
+
+def may_be_one_launch(m: int, steps: int, form: str, double: bool) -> bool:
+    """Whether matrices of m rows, the shorter side, are one launch in a batch of some size, on a GPU that has it (Ampere and later)."""
+    fits = m <= _MOST_ROWS and steps <= _MOST_STEPS and not double
+    if form == "one_launch" and not fits:
+        raise ValueError(
+            f"form='one_launch' with {m} rows or columns, {steps} steps{' in float64' if double else ''}; allowed: at most {_MOST_ROWS} rows or "
+            f"columns, {_MOST_STEPS} steps, float16, bfloat16 and float32; form='auto' makes products one by one of others"
+        )
+    return fits and form in ("auto", "one_launch")
+
+
 def suits_one_launch(n: int, m: int, k: int, clusters: bool) -> bool:
-    """Whether n matrices of m x k, m <= k, go to newton_schulz, the op of all steps in one launch, in place of some 15 of gram and matmul:
-    it takes at most 128 rows, and a matrix has one SM there, up to eight where the GPU has clusters of thread blocks (Hopper and later).
+    """Whether n matrices of m x k, m <= k, that may be one launch go to newton_schulz in place of some 15 launches of gram and matmul: a matrix
+    has one SM there, up to eight where the GPU has clusters of thread blocks (Hopper and later). newton_schulz.hpp has the same rule.
     One H200, 2026-11-28, f32, us: 1 x 128 x 1024 58 for 74, 4 x 128 x 4096 87 for 95, 16 x 128 x 8192 250 for 275, 8 x 128 x 11008 193 for
     207, but 1 x 128 x 8192 143 for 86, 1 x 64 x 16384 102 for 86. Without clusters, on an H100: 64 x 128 x 1024 180 for 339, 128 x 128 x 4096
     581 for 1295, but 16 x 128 x 4096 440 for 209."""
     if clusters:
-        return m <= 128 and (n >= 8 or k <= 4096)
-    return m <= 128 and (n >= 64 or k <= (4096 if m <= 64 else 1024))
+        return n >= 8 or k <= 4096
+    return n >= 64 or k <= (4096 if m <= 64 else 1024)
+
+
+def numbers_of(triples, eps: float) -> List[float]:
+    """newton_schulz's w. An eps below 0, which leaves X undivided there, is 0, as it is where the products are made one by one."""
+    return [number for triple in triples for number in triple] + [max(float(eps), 0.0)]
 
 
 RESTART = 3
@@ -66,10 +87,11 @@ def triples_of(coefficients, steps) -> List[Triple]:
 
 def iterate(x, triples: List[Triple], form: str, gram):
     """The iterations from x [n, m, k], m <= k, whose singular values are at most 1. gram: the library's function of this name."""
-    if form not in ("auto", "classic", "gram"):
-        raise ValueError(f"form={form!r} is not known; allowed: auto, classic, gram")
+    if form not in FORMS:
+        raise ValueError(f"form={form!r} is not known; allowed: {', '.join(FORMS)}")
     m, k = x.shape[-2:]
-    return (_gram_form if form == "gram" or (form == "auto" and k >= _GRAM_FROM * m) else _classic)(x, triples, gram)
+    in_gram_form = form == "gram" or (form != "classic" and k >= _GRAM_FROM * m)
+    return (_gram_form if in_gram_form else _classic)(x, triples, gram)
 
 
 def _classic(x, triples, gram):

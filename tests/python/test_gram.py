@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import subprocess
 import threading
 
 import pytest
@@ -162,7 +164,12 @@ def test_bad_input_is_refused_in_words():
         ),
         r"coefficients=\(1, 2\)": lambda: orthogonalize(a, coefficients=(1, 2)),
         "steps=0": lambda: orthogonalize(a, steps=0),
-        "form='fast'": lambda: orthogonalize(a, form="fast"),
+        "form='fast' is not known; allowed: auto, classic, gram, one_launch": lambda: orthogonalize(a, form="fast"),
+        "form='one_launch' with 129 rows or columns, 5 steps; allowed": lambda: orthogonalize(
+            torch.zeros(200, 129), form="one_launch"
+        ),
+        "form='one_launch' with 4 rows or columns, 65 steps": lambda: orthogonalize(a, steps=65, form="one_launch"),
+        "4 rows or columns, 5 steps in float64": lambda: orthogonalize(a.double(), form="one_launch"),
         "matrix 1 is": lambda: orthogonalize([a, a[0]]),
     }.items():
         with pytest.raises(ValueError, match=message):
@@ -239,14 +246,20 @@ ONE_LAUNCH = {
 }
 
 
-@pytest.mark.parametrize("coefficients", [JORDAN, POLAR_EXPRESS])
-@pytest.mark.parametrize("case", ONE_LAUNCH)
-def test_small_matrices_take_one_launch(device, monkeypatch, case, coefficients):
-    """Against double precision, beside the usual iterations in bfloat16; the same bits again, also in place."""
-    # What torch writes there counts as written.
+@pytest.fixture()
+def written(device, monkeypatch):
+    """The device; what torch writes there counts as written."""
     zeros = device.put
     monkeypatch.setattr(launch, "empty", lambda size, dtype, device: zeros(torch.zeros(size, dtype=dtype)))
     monkeypatch.setattr(launch, "empty_like", lambda one: zeros(torch.zeros(one.shape, dtype=one.dtype)))
+    return device
+
+
+@pytest.mark.parametrize("coefficients", [JORDAN, POLAR_EXPRESS])
+@pytest.mark.parametrize("case", ONE_LAUNCH)
+def test_small_matrices_take_one_launch(written, case, coefficients):
+    """Against double precision, beside the usual iterations in bfloat16; the same bits again, also in place."""
+    device = written
     torch.manual_seed(1)
     matrices_ = ONE_LAUNCH[case]()
     given = [device.put(one) for one in matrices_]
@@ -262,6 +275,14 @@ def test_small_matrices_take_one_launch(device, monkeypatch, case, coefficients)
             error = (ours.double() - want).norm()
             usual = (_bfloat16(matrix, triples).double() - want).norm() if matrix.any() else 0
             assert error <= usual, (error / want.norm(), usual / want.norm())
+
+
+def test_x_is_divided_by_its_norm_whatever_eps_is(written):
+    """newton_schulz itself leaves x undivided where its eps is below 0."""
+    x = written.put(torch.randn(24, 72))
+    with trigen.record() as seen:
+        assert torch.equal(orthogonalize(x, eps=-1.0), orthogonalize(x))
+    assert [problem.split(",")[0] for problem in seen.problems] == ["newton_schulz"]
 
 
 @pytest.mark.parametrize("shape", [(24, 72), (72, 24)])
@@ -294,8 +315,13 @@ def test_parts_of_one_tensor_are_read_and_written_as_they_lie(device, monkeypatc
 def test_few_matrices_with_many_columns_are_products_one_by_one(n, m, k, clusters, is_one, monkeypatch):
     monkeypatch.setattr(muon, "_has_clusters", lambda device: clusters)
     meta = torch.empty(n, m, k, device="meta")
-    assert (len(muon._size_of(m, k, False, [(meta, meta)], "auto")) > 3) is is_one
-    assert len(muon._size_of(m, k, False, [(meta, meta)], "gram")) == 3
+
+    def size(steps, form):
+        return muon._size_of(m, k, False, [(meta, meta)], steps, form)
+
+    assert (len(size(5, "auto")) > 3) is is_one
+    assert len(size(5, "gram")) == len(size(65, "auto")) == 3
+    assert m > 128 or len(size(5, "one_launch")) > 3
 
 
 def test_orthogonalize_keeps_its_input_and_writes_where_it_is_told():
@@ -425,4 +451,48 @@ def test_the_coefficients_and_the_forms_of_cpp_are_pythons(repository):
     assert safe == pytest.approx([one for triple in POLAR_EXPRESS[:-1] for one in triple])
     assert numbers(r"step >= 7\) \{\s*made.push_back") == list(POLAR_EXPRESS[-1])
     assert numbers("kRestart = ") == [newton_schulz.RESTART]
-    assert numbers(r"kAuto &&") == [4, 5] and newton_schulz._GRAM_FROM == 5 / 4
+    assert numbers(r"kAuto\) form_ = ") == [4, 5] and newton_schulz._GRAM_FROM == 5 / 4
+
+
+ONE_LAUNCH_RULE = """
+#include <trigen/newton_schulz.hpp>
+
+#include <cstdio>
+
+int main() {
+  using trigen::NewtonSchulz;
+  long n, m, k, steps;
+  int clusters;
+  while (std::scanf("%ld %ld %ld %ld %d", &n, &m, &k, &steps, &clusters) == 5)
+    std::puts(NewtonSchulz::fits_one_launch(m, steps) && NewtonSchulz::suits_one_launch(n, m, k, clusters) ? "1" : "0");
+}
+"""
+
+
+def test_cpp_and_python_take_one_launch_of_the_same_sizes(repository, tmp_path):
+    from trigen import newton_schulz
+
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("[SKIP] no C++ compiler")
+    source, program = tmp_path / "rule.cpp", tmp_path / "rule"
+    source.write_text(ONE_LAUNCH_RULE)
+    include = repository / "runtime/include"
+    subprocess.run([compiler, "-std=c++17", f"-I{include}", "-o", program, source], check=True)
+    grid = [
+        (n, m, k, steps, clusters)
+        for n in (1, 2, 7, 8, 9, 16, 32, 63, 64, 65, 128, 4096)
+        for m in (1, 32, 63, 64, 65, 96, 127, 128, 129, 256)
+        for k in sorted({m, 1000, 1023, 1024, 1025, 2048, 4095, 4096, 4097, 1 << 16})
+        if k >= m
+        for steps in (1, 5, 63, 64, 65)
+        for clusters in (0, 1)
+    ]
+    given = "\n".join(" ".join(map(str, one)) for one in grid)
+    done = subprocess.run([program], input=given, capture_output=True, text=True, check=True)
+    ours = [
+        newton_schulz.may_be_one_launch(m, steps, "auto", False)
+        and newton_schulz.suits_one_launch(n, m, k, bool(clusters))
+        for n, m, k, steps, clusters in grid
+    ]
+    assert [bool(int(line)) for line in done.stdout.split()] == ours

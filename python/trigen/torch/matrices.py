@@ -8,6 +8,7 @@ import torch
 
 from .. import problem as problem_text
 from .. import recording
+from ..newton_schulz import numbers_of
 from . import arguments, launch, problems
 from .precision import resolve_math
 
@@ -312,7 +313,7 @@ def steps_on(triples, eps, device):
                 "the stream is capturing a graph and these coefficients have not run yet; allowed: steps, coefficients and eps of a call "
                 "before the capture"
             )
-        numbers = torch.tensor([number for triple in triples for number in triple] + [eps], dtype=torch.float32)
+        numbers = torch.tensor(numbers_of(triples, eps), dtype=torch.float32)
         found = _steps[key] = launch.empty(numbers.shape, dtype=numbers.dtype, device=device)
         found.copy_(numbers)
     return found

@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import recording
-from ..newton_schulz import JORDAN, Triple, iterate, suits_one_launch, triples_of
+from ..newton_schulz import JORDAN, Triple, iterate, may_be_one_launch, suits_one_launch, triples_of
 from . import launch
 from . import matrices as products
 from .matrices import gram
@@ -28,8 +28,8 @@ def orthogonalize(
     matrices: one tensor [..., m, k], or a list of them, of any shapes, floating dtypes and one device; leading axes are a batch. Matrices of
     equal sides (up to transposition) are computed together, whatever tensors they come from. Not changed.
     coefficients: (a, b, c) for every step, or one triple a step, of which the last is repeated.
-    form: "classic", "gram", or "auto": matrices of at most 128 rows or columns go through all steps in one launch (from Ampere on) where that is
-    faster, so not a few with thousands of columns; of the others gram where the longer side is 1.25 times the shorter one.
+    form: "one_launch", all steps of matrices of at most 128 rows or columns (from Ampere on), "classic", "gram", or "auto": one launch where that
+    is faster, so not of a few with thousands of columns; of the others gram where the longer side is 1.25 times the shorter one.
     out: tensors of the same shapes to write to; may be `matrices`.
 
     Returns a new tensor (or `out`) for each, of its shape and dtype: one for one, else a list. Runs on the current stream, does not
@@ -43,7 +43,7 @@ def orthogonalize(
     _check(given, results)
     with torch.no_grad():
         groups = _groups(given, results)
-        sizes = {key: _size_of(*key, members, form) for key, members in groups.items()}
+        sizes = {key: _size_of(*key, members, len(triples), form) for key, members in groups.items()}
         if given and products.on_gpu(given[0]):
             _make_plans([size for size in sizes.values() if size], len(triples), form, given[0].get_device())
         for (m, k, double), members in groups.items():
@@ -122,13 +122,15 @@ def _has_clusters(device: int) -> bool:
     return device < 0 or torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def _size_of(m, k, double, members, form) -> Optional[Size]:
+def _size_of(m, k, double, members, steps, form) -> Optional[Size]:
     """None: in double precision, which has no kernels."""
     n = sum(len(one) for one, _ in members)
+    may_be = may_be_one_launch(m, steps, form, double)
     if double:
         return None
     device = members[0][0].get_device()
-    if form != "auto" or not has_tf32(device) or not suits_one_launch(n, m, k, _has_clusters(device)):  # from Ampere on
+    suits = has_tf32(device) and suits_one_launch(n, m, k, _has_clusters(device))  # from Ampere on
+    if not (may_be and (form == "one_launch" or suits)):
         return n, m, k
     dtypes = {one.dtype for one, _ in members}
     first = members[0][0]

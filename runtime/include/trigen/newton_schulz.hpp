@@ -1,5 +1,5 @@
 // Newton-Schulz iterations over the C interface: matrices with their singular values brought near 1, as Muon takes them.
-// Header-only, C++17, made of trigen_plan_* alone.
+// Header-only, C++17, made of trigen_plan_*, and trigen_memory_* for the coefficients of one launch.
 //
 //   trigen::NewtonSchulzOptions options;
 //   options.count = 84, options.rows = 2048, options.columns = 6144;
@@ -10,18 +10,22 @@
 // each, which may share a workspace on one stream. A matrix with more rows than columns counts as its transpose and is
 // read as it lies. run() launches, and neither allocates nor synchronises: it may be captured into a graph.
 //
-// Not done here, since it is no product: X comes with singular values of at most 1. X / |X| (Frobenius norm) has them.
+// Not done here, in any form: X comes with singular values of at most 1. X / |X| (Frobenius norm) has them.
 //
 // An iteration is X <- (a I + b A + c A A) X with A = X X^T. The products within the brackets are symmetric: gram makes
-// half of each. The one with X is not: forward makes it of the bracket's two triangles, one launch after the other.
+// half of each. The one with X is not: forward makes it of the bracket's two triangles, one launch after the other. Of small
+// matrices newton_schulz makes all steps in one launch; it leaves X undivided here, too.
 #ifndef TRIGEN_NEWTON_SCHULZ_HPP
 #define TRIGEN_NEWTON_SCHULZ_HPP
 
+#include <trigen/trigen_memory.h>
 #include <trigen/trigen.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,17 +63,29 @@ inline std::vector<NewtonSchulzStep> polar_express(int steps) {
 
 struct NewtonSchulzOptions {
   int64_t count = 1, rows = 0, columns = 0;
-  // Of X, the result and all between. f16 has three bits more than bf16, and the range: X is at most 1.
+  // Of X, the result and, but for kOneLaunch, all between, which is f16 there. f16 has three bits more than bf16, and the
+  // range: X is at most 1.
   trigen_dtype dtype = TRIGEN_F16;
   std::vector<NewtonSchulzStep> steps = std::vector<NewtonSchulzStep>(5, kJordan);
   // kGram iterates on R = X X^T, with X multiplied and R made anew every three steps, in which 16 bits of R lose what is
-  // small in X. kAuto: kGram where the longer side is 1.25 times the shorter one.
-  enum Form { kAuto, kClassic, kGram } form = kAuto;
+  // small in X. kOneLaunch is all steps at once, of matrices with a side of at most 128, on sm_80 and later; what it cannot
+  // take is refused. kAuto: kOneLaunch of f16 and bf16 where suits_one_launch and the GPU has it (f32 stays f32 between
+  // products); else kGram where the longer side is 1.25 times the shorter one.
+  enum Form { kAuto, kClassic, kGram, kOneLaunch } form = kAuto;
 };
 
 class NewtonSchulz {
  public:
-  // Makes the plans: slow where they have to be compiled.
+  // What one launch takes.
+  static constexpr bool fits_one_launch(int64_t m, int64_t steps) noexcept { return m <= 128 && steps <= 64; }
+  // Whether it makes n matrices of m x k, m <= k, faster than products do; clusters of thread blocks: Hopper and later. The
+  // rule of Python's suits_one_launch.
+  static constexpr bool suits_one_launch(int64_t n, int64_t m, int64_t k, bool clusters) noexcept {
+    return clusters ? n >= 8 || k <= 4096 : n >= 64 || k <= (m <= 64 ? 4096 : 1024);
+  }
+
+  // Makes the plans: slow where they have to be compiled. One launch has coefficients in device memory, which is given back
+  // by the destructor: the runtime outlives the object, and neither happens during a capture.
   NewtonSchulz(const Runtime& runtime, const NewtonSchulzOptions& options, int device = TRIGEN_CURRENT_DEVICE)
       : steps_(options.steps),
         n_(options.count),
@@ -82,8 +98,12 @@ class NewtonSchulz {
              std::to_string(steps_.size()) + "; allowed: 1 or more of each");
     for (const NewtonSchulzStep& step : steps_)
       if (step[2] == 0) refuse("c of a step is 0; allowed: any other number, such as kJordan's");
-    gram_form_ = options.form == NewtonSchulzOptions::kGram ||
-                 (options.form == NewtonSchulzOptions::kAuto && 4 * k_ >= 5 * m_);
+    form_ = options.form;
+    if (form_ == kOneLaunch || (form_ == kAuto && options.dtype != TRIGEN_F32 &&
+                                fits_one_launch(m_, step_count()) && suits_one_launch(n_, m_, k_, true)))
+      plan_one_launch(runtime, options.dtype, device);
+    if (form_ == kOneLaunch) return;
+    if (form_ == kAuto) form_ = 4 * k_ >= 5 * m_ ? kGram : kClassic;
     const auto plan = [&](trigen_op op, int64_t columns, auto change) {
       Problem problem(op, options.dtype, 1, m_, columns);
       problem.H = n_;
@@ -100,7 +120,7 @@ class NewtonSchulz {
     };
     square_of_x_ = plan(TRIGEN_GRAM, k_, [&](Problem& p) { of_x(p), p.mirror = 1; });
     polynomial_ = plan(TRIGEN_GRAM, m_, [&](Problem& p) { of_square(p), p.mirror = p.residual = 1; });
-    if (gram_form_ && steps_.size() > 1)
+    if (form_ == kGram && steps_.size() > 1)
       product_ = plan(TRIGEN_GRAM, m_, [&](Problem& p) { of_square(p), p.mirror = 1; });
     lower_ = plan(TRIGEN_FORWARD, k_, of_x);
     if (m_ > 1)
@@ -108,14 +128,22 @@ class NewtonSchulz {
                     [&](Problem& p) { of_x(p), p.fill = TRIGEN_UPPER, p.diag = 1, p.residual = 1; });
   }
 
-  // Bytes of device memory that each run needs, aligned to 16 bytes.
+  // kClassic, kGram or kOneLaunch.
+  NewtonSchulzOptions::Form form() const noexcept { return form_; }
+
+  // Bytes of device memory that each run needs, aligned to 16 bytes; of one launch often 0.
   size_t workspace_size() const noexcept {
+    if (form_ == kOneLaunch) return one_launch_.workspace_size();
     return plan_bytes_ + squares() * square_bytes() + (multiplications() > 1 ? matrix_bytes() : 0);
   }
 
   // X [count, rows, columns] read, y of the same shape written, both aligned to 16 bytes; y overlaps nothing. Asynchronous on
   // a stream of the plans' context; errors as Plan::run.
   void run(const void* x, void* y, void* workspace, void* stream = nullptr) const {
+    if (form_ == kOneLaunch) {
+      const Args args = Args().x(x).w(numbers_.get()).y(y).workspace(workspace, workspace_size());
+      return one_launch_.run(args, stream);
+    }
     Run of{*this, static_cast<char*>(workspace), stream};
     char* const first = of.space + plan_bytes_;
     void *r = first, *z = first + square_bytes(), *q = first + 2 * square_bytes(),
@@ -130,11 +158,11 @@ class NewtonSchulz {
     };
     bool has_q = false;
     for (size_t step = 0; step < steps_.size(); ++step) {
-      const bool anew = !gram_form_ || step % kRestart == 0;
-      if (anew && step > 0) multiply(gram_form_ ? q : z), has_q = false;
+      const bool anew = form_ != kGram || step % kRestart == 0;
+      if (anew && step > 0) multiply(form_ == kGram ? q : z), has_q = false;
       if (anew) of.gram(square_of_x_, x, x, r, of.strides());
       of.gram(polynomial_, r, r, z, {}, r, &steps_[step]);
-      if (!gram_form_) continue;
+      if (form_ != kGram) continue;
       if (has_q) {
         of.gram(product_, q, z, t);
         std::swap(q, t);
@@ -145,11 +173,41 @@ class NewtonSchulz {
       }
       if (!has_q) std::swap(q, z), has_q = true;
     }
-    multiply(gram_form_ ? q : z);
+    multiply(form_ == kGram ? q : z);
   }
 
  private:
+  using Form = NewtonSchulzOptions::Form;
+  static constexpr Form kAuto = Form::kAuto, kGram = Form::kGram, kClassic = Form::kClassic,
+                        kOneLaunch = Form::kOneLaunch;
   static constexpr int kRestart = 3;
+
+  // Leaves kAuto to products where the GPU has no such kernel, or has it without clusters and is faster by products.
+  void plan_one_launch(const Runtime& runtime, trigen_dtype dtype, int device) {
+    Problem problem(TRIGEN_NEWTON_SCHULZ, dtype, n_, m_, k_);
+    problem.K = step_count();
+    problem.layout = tall_ ? TRIGEN_BDT : TRIGEN_BTD;
+    const trigen_status status = runtime.try_plan(problem, device, &one_launch_);
+    if (form_ == kAuto && status == TRIGEN_UNSUPPORTED) return;
+    check(status);
+    const trigen_plan_info info = one_launch_.describe();
+    const bool clusters = std::atoi(info.target + 3) >= 90;  // behind "sm_"
+    if (form_ == kAuto && !suits_one_launch(n_, m_, k_, clusters)) {
+      one_launch_ = Plan();
+      return;
+    }
+    form_ = kOneLaunch;
+    std::vector<float> numbers;
+    for (const NewtonSchulzStep& step : steps_) numbers.insert(numbers.end(), step.begin(), step.end());
+    numbers.push_back(-1);  // X is not divided
+    trigen_runtime* const memory = runtime.get();
+    const int ordinal = info.device_ordinal;
+    const size_t bytes = numbers.size() * sizeof(float);
+    void* made = nullptr;
+    check(trigen_memory_allocate(memory, ordinal, bytes, &made));
+    numbers_.reset(made, [memory, ordinal](void* of) { trigen_memory_free(memory, ordinal, of); });
+    check(trigen_memory_write(memory, ordinal, made, numbers.data(), bytes));
+  }
 
   // What the launches of one run share.
   struct Run {
@@ -204,18 +262,22 @@ class NewtonSchulz {
   size_t square_bytes() const { return rounded(static_cast<size_t>(n_ * m_ * m_ * element_)); }
   size_t matrix_bytes() const { return rounded(static_cast<size_t>(n_ * m_ * k_ * element_)); }
   // R and Z; Q and one more in Gram form.
-  size_t squares() const { return gram_form_ ? 4 : 2; }
+  size_t squares() const { return form_ == kGram ? 4 : 2; }
+  int step_count() const { return static_cast<int>(steps_.size()); }
   // How often X is multiplied.
   int multiplications() const {
-    const int steps = static_cast<int>(steps_.size());
-    return gram_form_ ? (steps + kRestart - 1) / kRestart : steps;
+    const int steps = step_count();
+    return form_ == kGram ? (steps + kRestart - 1) / kRestart : steps;
   }
 
   std::vector<NewtonSchulzStep> steps_;
   int64_t n_, m_, k_, element_ = 2;
-  bool tall_, gram_form_ = false;
+  bool tall_;
+  Form form_ = kAuto;
   size_t plan_bytes_ = 0;
   Plan square_of_x_, polynomial_, product_, lower_, upper_;
+  Plan one_launch_;
+  std::shared_ptr<void> numbers_;  // on the device: the steps' coefficients, then eps
 };
 
 }  // namespace trigen
