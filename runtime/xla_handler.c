@@ -77,7 +77,7 @@ static trigen_status make(xla_text text, int device, call_plan** result) {
         trigen_fail(TRIGEN_UNSUPPORTED,
                     "an XLA call has the op decode or grad_epilogue, accumulate, or gram with B or layout; "
                     "allowed: forward, grad_input and grad_weight without accumulate (add in XLA), gram with "
-                    "B=1 and layout=btd, scan, scan_grad_input and scan_grad_weight");
+                    "B=1 and layout=btd, scan, scan_grad_input, scan_grad_weight and newton_schulz");
   if (status == TRIGEN_OK) status = trigen_plan_create(runtime, &one->problem, device, &one->plan);
   if (status != TRIGEN_OK) {
     free(one);
@@ -168,7 +168,7 @@ static xla_error* refuse_status(const xla_frame* frame, trigen_status status) {
 
 /* ---- buffers ---- */
 
-enum { ACTIVATION, WEIGHT, BIAS };
+enum { ACTIVATION, WEIGHT, BIAS, STEPS };
 
 typedef struct slot {
   const char* name;
@@ -206,6 +206,11 @@ static slots slots_of(const trigen_problem* problem, trigen_args* args) {
       if (problem->residual) s.in[s.in_count++] = (slot){"c", WEIGHT, &args->residual.data};
       s.out[s.out_count++] = (slot){"d", WEIGHT, &args->w};
       return s;
+    case TRIGEN_NEWTON_SCHULZ:
+      s.in[s.in_count++] = (slot){"x", ACTIVATION, &args->x.data};
+      s.in[s.in_count++] = (slot){"w", STEPS, &args->w};
+      s.out[s.out_count++] = (slot){"y", ACTIVATION, &args->y.data};
+      break;
     case TRIGEN_SCAN_GRAD_WEIGHT:
       s.in[s.in_count++] = (slot){"dy", ACTIVATION, &args->y.data};
       s.in[s.in_count++] = (slot){"x", ACTIVATION, &args->x.data};
@@ -249,12 +254,14 @@ static int take(const trigen_problem* problem, const slot* slot, const xla_buffe
                                                         : tokens * problem->K;
   const int64_t wanted = slot->kind == ACTIVATION ? problem->B * heads * tokens * problem->D
                          : slot->kind == WEIGHT   ? heads * tokens * row
+                         : slot->kind == STEPS    ? 3 * problem->K + 1
                                                   : heads * tokens;
+  const int dtype = slot->kind == ACTIVATION ? problem->dtype
+                    : slot->kind == STEPS    ? TRIGEN_F32
+                                             : problem->wdtype;
   int64_t elements = 1;
   for (int64_t i = 0; i < buffer->rank; ++i) elements *= buffer->dims[i];
-  if (elements != wanted ||
-      buffer->dtype != dtypes[slot->kind == ACTIVATION ? problem->dtype : problem->wdtype])
-    return 0;
+  if (elements != wanted || buffer->dtype != dtypes[dtype]) return 0;
   *slot->data = buffer->data;
   return 1;
 }

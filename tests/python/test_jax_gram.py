@@ -1,6 +1,8 @@
 """gram and orthogonalize of trigen.jax on JAX's CPU: numbers against double precision, transforms, messages, and an optimizer of optax's.
 Kernels behind XLA: test_jax_handler.py."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ jax = pytest.importorskip("jax", "0.6", reason="[SKIP] jax 0.6 or later is not i
 import jax.numpy as jnp
 import trigen
 import trigen.jax as tj
+from trigen.jax import matrices, primitive
 
 jax.config.update("jax_disable_most_optimizations", True)  # XLA compiles many times as fast
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-6}
@@ -72,7 +75,12 @@ def test_bad_input_is_refused_in_words():
         "traced": lambda: jax.jit(lambda alpha: tj.gram(a, alpha=alpha))(1.0),
         "'trigen_gram' not implemented": lambda: jax.grad(lambda a: tj.gram(a).sum())(a),
         r"coefficients=\(1, 2\)": lambda: tj.orthogonalize(a, coefficients=(1, 2)),
-        "form='fast'": lambda: tj.orthogonalize(a, form="fast"),
+        "form='fast' is not known; allowed: auto, classic, gram, one_launch": lambda: tj.orthogonalize(a, form="fast"),
+        "form='one_launch' with 129 rows or columns, 5 steps; allowed": lambda: tj.orthogonalize(
+            jnp.zeros((200, 129)), form="one_launch"
+        ),
+        "form='one_launch' with 4 rows or columns, 65 steps": lambda: tj.orthogonalize(a, steps=65, form="one_launch"),
+        "'trigen_orthogonalize' not implemented": lambda: jax.grad(lambda a: tj.orthogonalize(a).sum())(a),
         r"matrix 1 is float32 \[6\]": lambda: tj.orthogonalize([a, a[0]]),
     }.items():
         with pytest.raises((ValueError, TypeError, NotImplementedError), match=message):
@@ -94,6 +102,43 @@ def test_what_is_recorded_is_what_a_gpu_is_asked():
     ]
 
 
+def test_what_goes_in_one_launch_is_known_when_a_program_is_compiled():
+    """Of a batch's dtype, way up and size, vmap's axis among it."""
+
+    def asked(f, *given):
+        with trigen.record() as seen:
+            jax.jit(f).lower(*given)
+        return seen.problems
+
+    def of(*shape, dtype=jnp.float32):
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    half = of(2, 16, 40, dtype=jnp.float16)
+    assert asked(tj.orthogonalize, [half, half]) == ["newton_schulz,dtype=f16,B=4,H=1,T=16,D=40,K=5,pad=0"]
+    assert asked(tj.orthogonalize, [of(40, 16), half, of(16, 16)]) == [
+        "newton_schulz,dtype=f32,B=3,H=1,T=16,D=40,K=5,pad=0,layout=bdt",
+        "newton_schulz,dtype=f32,B=1,H=1,T=16,D=16,K=5,pad=0",
+    ]
+    one = "newton_schulz,dtype=f32,B={},H=1,T=65,D=4100,K=5,pad=0"
+    assert all(problem.startswith("gram,") for problem in asked(tj.orthogonalize, of(4, 65, 4100)))
+    assert asked(jax.vmap(tj.orthogonalize), of(2, 4, 65, 4100)) == [one.format(8)]
+    assert asked(lambda a: tj.orthogonalize(a, form="one_launch"), of(4, 65, 4100)) == [one.format(4)]
+    for given, form, steps in (((129, 200), "auto", 5), ((16, 40), "gram", 5), ((16, 40), "auto", 65)):
+        problems = asked(lambda a: tj.orthogonalize(a, form=form, steps=steps), of(*given))
+        assert problems and all(problem.startswith("gram,") for problem in problems), (given, form, steps)
+    turing, ampere = primitive.Device(0, False, False), primitive.Device(0, True, False)
+    few = of(4, 65, 2048)
+    for x, device, form, wanted in (
+        (half, ampere, "auto", True),
+        (few, ampere, "auto", False),
+        (half, turing, "auto", False),
+        (half, turing, "one_launch", True),  # which the library refuses in words
+    ):
+        how = matrices.How((tj.JORDAN,), 1e-7, form)
+        found = jax.make_jaxpr(functools.partial(matrices._iterations, how=how, device=device))(x)
+        assert any(one.primitive is matrices.newton_schulz_p for one in found.eqns) is wanted, (x, device, form)
+
+
 def iterate(matrix, triples):
     """Newton-Schulz in double precision."""
     x = np.asarray(matrix, np.float64)
@@ -106,7 +151,7 @@ def iterate(matrix, triples):
 
 
 @pytest.mark.parametrize("coefficients", [tj.JORDAN, tj.POLAR_EXPRESS])
-@pytest.mark.parametrize("form", ["auto", "classic", "gram"])
+@pytest.mark.parametrize("form", ["auto", "classic", "gram", "one_launch"])
 def test_orthogonalize_of_a_tree(coefficients, form):
     tree = {"one": normal(0, 24, 64), "tall": [normal(1, 64, 24, dtype=jnp.bfloat16)], "batch": normal(2, 2, 2, 20, 20)}
     triples = [coefficients] * 5 if coefficients is tj.JORDAN else coefficients[:5]

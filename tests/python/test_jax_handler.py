@@ -139,13 +139,15 @@ def both(f, *given):
     "What the kernels and what lax operations give."
     mlir.register_lowering(primitive.product_p, primitive.lower_call, platform="cpu")
     mlir.register_lowering(matrices.gram_p, matrices.lower_call, platform="cpu")
+    mlir.register_lowering(matrices.newton_schulz_p, matrices.lower_steps, platform="cpu")
     mlir.register_lowering(matrices.iterations_p, matrices.lower_iterations, platform="cpu")
     kernels = jax.jit(lambda *given: f(*given))(*given)
     jax.block_until_ready(kernels)
     jax.clear_caches()
     mlir.register_lowering(primitive.product_p, primitive._lower_elsewhere, platform="cpu")
     mlir.register_lowering(matrices.gram_p, matrices._lower_elsewhere, platform="cpu")
-    mlir.register_lowering(matrices.iterations_p, matrices.lower_iterations_plainly, platform="cpu")
+    mlir.register_lowering(matrices.newton_schulz_p, matrices.lower_steps_elsewhere, platform="cpu")
+    mlir.register_lowering(matrices.iterations_p, matrices.lower_iterations_elsewhere, platform="cpu")
     return kernels, jax.jit(lambda *given: f(*given))(*given)
 
 def normal(seed, *shape, dtype=jnp.float16):
@@ -195,10 +197,19 @@ check("gram of one matrix, odd sizes, float32", lambda a: tj.gram(a, alpha=3, ma
 check("gram, vmap", jax.vmap(lambda a, c: tj.gram(a, c=c, fill="lower"), (1, None)), a.transpose(1, 0, 2), c[0])
 asked, ask = [], handler.workspace_size
 handler.workspace_size = lambda problem, device: (asked.append((problem, threading.current_thread())), ask(problem, device))[1]
-check("orthogonalize", tj.orthogonalize, [normal(9, 24, 40, dtype=jnp.float32), normal(10, 2, 40, 24, dtype=jnp.bfloat16), normal(11, 16, 16)])
-first = dict(reversed(asked))
-ahead = [problem for problem, thread in first.items() if thread is not threading.main_thread()]
-print("made ahead", len(ahead), "of", len(first))
+def check_plans(name, f, *given):
+    del asked[:]
+    check(name, f, *given)
+    first = dict(reversed(asked))
+    ahead = [problem for problem, thread in first.items() if thread is not threading.main_thread()]
+    print("made ahead", len(ahead), "of", len(first), *sorted({problem.split(",")[0] for problem in first}))
+matrices_ = [normal(9, 24, 40, dtype=jnp.float32), normal(10, 2, 40, 24, dtype=jnp.bfloat16), normal(11, 16, 16)]
+check_plans("orthogonalize", lambda *given: tj.orthogonalize(given, form="gram"), *matrices_)
+check_plans("orthogonalize in one launch", lambda *given: tj.orthogonalize(given, coefficients=tj.POLAR_EXPRESS), *matrices_)
+tall = normal(12, 3, 2, 70, 33, dtype=jnp.bfloat16) * 8
+check_plans("one launch of tall matrices, vmap", jax.vmap(lambda one: tj.orthogonalize(one * 1, steps=7), 1), tall)
+check_plans("few with many columns, and those that vmap makes many of them", lambda a, b: (tj.orthogonalize(a), jax.vmap(tj.orthogonalize)(b)),
+    normal(13, 2, 4100), normal(14, 8, 1, 4100))
 handler.workspace_size = ask
 
 vectors = [normal(12 + i, 2, 24, dtype=jnp.float32) for i in range(4)]
@@ -263,7 +274,7 @@ def test_kernels_behind_the_xla_of_this_jaxlib(calls):
     """Values, all five gradients, prefixes and batched weights, jitted, with the numbers of lax operations."""
     done = calls(CALLS)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.splitlines()[-16:-1] == [
+    assert done.stdout.splitlines()[-22:-1] == [
         "step",
         "float32 weight, prefix",
         "bdt, float32",
@@ -275,7 +286,13 @@ def test_kernels_behind_the_xla_of_this_jaxlib(calls):
         "gram of one matrix, odd sizes, float32",
         "gram, vmap",
         "orthogonalize",
-        "made ahead 5 of 5",
+        "made ahead 5 of 5 gram",
+        "orthogonalize in one launch",
+        "made ahead 2 of 2 newton_schulz",
+        "one launch of tall matrices, vmap",
+        "made ahead 0 of 1 newton_schulz",
+        "few with many columns, and those that vmap makes many of them",
+        "made ahead 3 of 4 gram newton_schulz",
         "scan",
         "scan of a prefix, bdt",
         "scan, vmap of vectors",
@@ -311,6 +328,11 @@ call("gram,dtype=f16,B=1,T=8,D=8", x, x, results=[y, none], alpha="1")
 call("gram,dtype=f16,B=1,T=8,D=8", x, x, results=[y, none], alpha=np.float32(0))
 scan = "scan,dtype=f16,B=1,T=8,D=8,wdtype=f32"
 vectors = jnp.ones((1, 4, 8))
+steps, z = "newton_schulz,dtype=f16,B=1,T=8,D=8,K=1", jnp.ones(4)
+call(steps, x, z, results=[y, none])
+call(steps, x, z[:3], results=[y, none])
+call(steps, x, z.astype(jnp.float16), results=[y, none])
+call(steps, x, results=[y, none])
 call(scan, x, vectors, results=[y, none])
 call(scan, x, w, results=[y, none])
 call(scan.replace("scan", "scan_grad_weight"), x, x, results=[((1, 4, 8), jnp.float32), none])
@@ -465,9 +487,13 @@ def test_what_the_handler_refuses(calls):
             r"ran$",
             r".*dtype='f61' is unknown",
             r".*an XLA call has the op decode or grad_epilogue, .*; allowed: forward, grad_input and grad_weight",
-            r".*or gram with B or layout; allowed: .* gram with B=1 and layout=btd, scan, scan_grad_input and scan_grad_weight",
+            r".*or gram with B or layout; allowed: .* gram with B=1 and layout=btd, scan, scan_grad_input, scan_grad_weight and newton_schulz",
             r".*: alpha, beta or gamma is not an f32 scalar",
             r".*alpha is 0.0+, which leaves nothing to compute",
+            r"ran$",
+            r".*K=1.*: w has another size or dtype than the problem",
+            r".*K=1.*: w has another size or dtype than the problem",
+            r".*has 1 arguments and 2 results; allowed: 2 and 2 buffers",
             r"ran$",
             r".*: w has another size or dtype than the problem",
             r".*has 2 arguments and 2 results; allowed: 3 and 2 buffers",
@@ -476,7 +502,7 @@ def test_what_the_handler_refuses(calls):
         ),
     ):
         assert re.match(wanted, line), (wanted, line, done.stdout)
-    assert len(lines) == 18
+    assert len(lines) == 22
 
 
 LOWERED = """
@@ -486,6 +512,7 @@ trigen.configure(driver="emulated:" + sys.argv[4], layers=[sys.argv[3]])
 x, w = jnp.ones((2, 24, 32), jnp.float16), jnp.ones((24, 24, 3))
 f = jax.jit(jax.grad(lambda x, w: tj.triangular_conv1d(x, w).astype(jnp.float32).sum(), (0, 1)))
 text = f.trace(x, w).lower(lowering_platforms=("cuda",)).as_text()
+text += jax.jit(lambda x: tj.orthogonalize(x, steps=2)).trace(x.mT).lower(lowering_platforms=("cuda",)).as_text()
 print("\\n".join(line.strip() for line in text.splitlines() if "@trigen_call" in line))
 print(f.trace(x, w).lower(lowering_platforms=("cpu",)).as_text().count("trigen_call"))
 """
@@ -496,10 +523,12 @@ def test_a_program_for_cuda_calls_the_handler_with_the_problem_as_text(calls):
     done = calls(LOWERED)
     assert done.returncode == 0, done.stderr[-3000:]
     *lines, cpu = done.stdout.splitlines()
-    assert len(lines) == 2 and cpu == "0", done.stdout
+    assert len(lines) == 3 and cpu == "0", done.stdout
     sizes = "dtype=f16,B=2,H=1,T=24,D=32,K=3,pad=1,wdtype=f32"
     assert (
         f'problem = "grad_input,{sizes}"' in lines[0]
         and f'problem = "grad_weight,{sizes},epilogue=zero_outside"' in lines[1]
     )
+    assert 'problem = "newton_schulz,dtype=f16,B=2,H=1,T=24,D=32,K=2,pad=0,layout=bdt"' in lines[2]
+    assert "(tensor<2x32x24xf16>, tensor<7xf32>)" in lines[2]
     assert all(re.search(r"tensor<\d+xui8>\)", line) for line in lines)  # the workspace, known when the program is made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from math import prod
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from .. import problem as problem_text
-from ..newton_schulz import JORDAN, Triple, iterate, triples_of
+from ..newton_schulz import JORDAN, Triple, iterate, may_be_one_launch, numbers_of, suits_one_launch, triples_of
 from ..options import Math
 from . import handler, plain, primitive
 from .functional import _DTYPES, _check_dtype, _one_of, _resolve_math, _same_axes
@@ -91,7 +91,7 @@ def _lower_elsewhere(ctx, *operands, spec: Spec):
 
 
 def lower_call(ctx, *operands, spec: Spec):
-    text = problem_of(spec, ctx.avals_in[0], len(operands) == 3, primitive.device()[1])
+    text = problem_of(spec, ctx.avals_in[0], len(operands) == 3, primitive.device().has_tf32)
     if not text:
         return _lower_plain(ctx, *operands, spec=spec)
     factors = {name: np.float32(getattr(spec, name)) for name in ("alpha", "beta", "gamma")}
@@ -174,7 +174,9 @@ def orthogonalize(
     matrices      an array [..., m, k], or any tree of such; leading axes are a batch. Matrices of equal sides (up to transposition) are
                   computed together, whatever arrays they come from
     coefficients  (a, b, c) for every step, or one triple a step, of which the last is repeated
-    form          "classic", "gram", or "auto": gram where the longer side is 1.25 times the shorter one
+    form          "one_launch", all steps of matrices of at most 128 rows or columns (from Ampere on), "classic", "gram", or "auto": one launch
+                  where that is faster, so not of a few with thousands of columns; of the others gram where the longer side is 1.25 times
+                  the shorter one
 
     The same tree, shapes and dtypes; between products matrices are float16. jax.jit, jax.vmap and jax.shard_map; no derivative. While JAX
     compiles it for a GPU, kernels that the cache lacks are compiled side by side, one thread a core at most."""
@@ -188,37 +190,112 @@ def orthogonalize(
         if one.size:
             groups.setdefault((*sorted(one.shape[-2:]), one.dtype == jnp.float64), []).append(index)
     stacks = []
-    for (m, k, double), members in groups.items():
-        wide, short = (jnp.float64, jnp.float64) if double else (jnp.float32, jnp.float16)
-        parts = []
-        for index in members:
-            one = leaves[index].astype(wide)
-            one = one / jnp.maximum(jnp.linalg.norm(one, axis=(-2, -1), keepdims=True), eps)
-            parts.append((one.mT if one.shape[-2] > one.shape[-1] else one).reshape(-1, m, k).astype(short))
-        stacks.append(jnp.concatenate(_same_axes(parts)))
-    for members, x, y in zip(groups.values(), stacks, iterations_p.bind(*stacks, triples=triples, form=form)):
+    how = How(triples, float(eps), form)
+    for (m, _, double), members in groups.items():
+        given = [leaves[index] for index in members]
+        whole = may_be_one_launch(m, steps, form, double)
+        stacks.append(_as_they_come(given) if whole else _normalized(given, how, double))
+    for members, x, y in zip(groups.values(), stacks, iterations_p.bind(*stacks, how=how)):
         y, first = vary(y, varying(x)), 0
         for index in members:
             one = leaves[index]
             count = prod(one.shape[:-2])
             part, first = y[first : first + count], first + count
-            part = part.mT if one.shape[-2] > one.shape[-1] else part
+            part = part.mT if _is_tall(part) != _is_tall(one) else part
             results[index] = part.reshape(one.shape).astype(one.dtype)
     return jax.tree.unflatten(tree, results)
 
 
-# ---- the iterations: a primitive, so that the plans of all products are made side by side ------------------------------------
+class How(NamedTuple):
+    triples: Tuple[Triple, ...]
+    eps: float
+    form: str
 
-iterations_p = Primitive("trigen_newton_schulz")  # of stacks [n, m, k]; parameters: triples, form
+
+def _is_tall(one) -> bool:
+    return one.shape[-2] > one.shape[-1]
+
+
+def _as_they_come(given):
+    """[n, rows, columns] of one dtype and way up, the first one's."""
+    dtypes = {one.dtype for one in given}
+    dtype = dtypes.pop() if len(dtypes) == 1 else jnp.float32
+    turned = (one.mT if _is_tall(one) != _is_tall(given[0]) else one for one in given)
+    parts = [one.astype(dtype).reshape(-1, *one.shape[-2:]) for one in turned]
+    return jnp.concatenate(_same_axes(parts))
+
+
+def _normalized(given, how: How, double: bool = False):
+    """[n, m, k], m <= k, divided by their norms."""
+    wide, short = (jnp.float64, jnp.float64) if double else (jnp.float32, jnp.float16)
+    parts = []
+    for one in given:
+        one = one.astype(wide)
+        one = one / jnp.maximum(jnp.linalg.norm(one, axis=(-2, -1), keepdims=True), how.eps)
+        one = one.mT if _is_tall(one) else one
+        parts.append(one.reshape(-1, *one.shape[-2:]).astype(short))
+    return jnp.concatenate(_same_axes(parts))
+
+
+def _by_products(x, how: How, product):
+    """The iterations of what _as_they_come gave."""
+    y = iterate(_normalized([x], how), how.triples, how.form, product)
+    return (y.mT if _is_tall(x) else y).astype(x.dtype)
+
+
+# ---- all steps in one launch -------------------------------------------------------------------------------------------------
+
+newton_schulz_p = Primitive(
+    "trigen_newton_schulz"
+)  # of a stack [n, rows, columns]; bound while the iterations are lowered
+newton_schulz_p.def_abstract_eval(lambda x, *, how: ShapedArray(x.shape, x.dtype))
+
+
+def _steps_problem_of(how: How, x) -> str:
+    n, *sides = x.shape
+    layout = "bdt" if _is_tall(x) else "btd"
+    return problem_text.text(
+        "newton_schulz", NAME[x.dtype.name], n, 1, *sorted(sides), len(how.triples), 0, layout=layout
+    )
+
+
+def _plain_gram(a, b=None, c=None, *, alpha=1.0, beta=1.0, gamma=0.0):
+    b = a if b is None else b
+    return plain.gram(a, b, c, alpha=alpha, beta=beta, gamma=gamma, fill="both", dtype=a.dtype)
+
+
+_lower_steps_plainly = mlir.lower_fun(lambda x, *, how: _by_products(x, how, _plain_gram), multiple_results=False)
+
+
+def lower_steps_elsewhere(ctx, x, *, how: How):
+    primitive.record(_steps_problem_of(how, ctx.avals_in[0]))
+    return _lower_steps_plainly(ctx, x, how=how)
+
+
+def lower_steps(ctx, x, *, how: How):
+    numbers = np.array(numbers_of(how.triples, how.eps), np.float32)
+    given = ctx.replace(avals_in=[*ctx.avals_in, ShapedArray(numbers.shape, numbers.dtype)])
+    return primitive.call(given, (x, mlir.ir_constant(numbers)), _steps_problem_of(how, ctx.avals_in[0]))
+
+
+mlir.register_lowering(newton_schulz_p, lower_steps_elsewhere)
+mlir.register_lowering(newton_schulz_p, lower_steps, platform="cuda")
+
+
+# ---- the iterations: a primitive, so that all plans are made side by side, for the batches that vmap leaves --------------------
+
+iterations_p = Primitive(
+    "trigen_orthogonalize"
+)  # of stacks: what _as_they_come gave where one launch may be, else _normalized
 iterations_p.multiple_results = True
 
 
-@functools.partial(jax.jit, static_argnames=("triples", "form"))
-def _jitted_iterations(*stacks, triples, form):
-    return iterations_p.bind(*stacks, triples=triples, form=form)
+@functools.partial(jax.jit, static_argnames="how")
+def _jitted_iterations(*stacks, how):
+    return iterations_p.bind(*stacks, how=how)
 
 
-iterations_p.def_impl(lambda *stacks, **how: _jitted_iterations(*stacks, **how))
+iterations_p.def_impl(lambda *stacks, how: _jitted_iterations(*stacks, how=how))
 iterations_p.def_abstract_eval(lambda *stacks, **how: [ShapedArray(one.shape, one.dtype) for one in stacks])
 
 
@@ -232,24 +309,37 @@ def _batched_iterations(stacks, axes, **how):
 batching.primitive_batchers[iterations_p] = _batched_iterations
 
 
-def _iterations(*stacks, triples, form):
-    return [iterate(x, triples, form, gram) for x in stacks]
+def _iterations(*stacks, how: How, device: primitive.Device = primitive.SOME_DEVICE):
+    results = []
+    for x in stacks:
+        m, k = sorted(x.shape[-2:])
+        suits = device.has_tf32 and suits_one_launch(len(x), m, k, device.has_clusters)  # from Ampere on
+        if not may_be_one_launch(m, len(how.triples), how.form, x.dtype == jnp.float64):
+            results.append(iterate(x, how.triples, how.form, gram))
+        elif suits or how.form == "one_launch":
+            results.append(newton_schulz_p.bind(x, how=how))
+        else:
+            results.append(_by_products(x, how, gram))
+    return results
 
 
-lower_iterations_plainly = mlir.lower_fun(_iterations, multiple_results=True)
+lower_iterations_elsewhere = mlir.lower_fun(_iterations, multiple_results=True)
 
 
-def lower_iterations(ctx, *stacks, **how):
+def lower_iterations(ctx, *stacks, how: How):
+    device = primitive.device()
+    iterations = functools.partial(_iterations, how=how, device=device)
     shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in ctx.avals_in]
-    equations = jax.make_jaxpr(functools.partial(_iterations, **how))(*shapes).eqns
-    problems = [
-        problem_of(one.params["spec"], one.invars[0].aval, len(one.invars) == 3, primitive.device()[1])
-        for one in equations
-        if one.primitive is gram_p
-    ]
-    handler.make_ahead(filter(None, problems), primitive.device()[0])
-    return lower_iterations_plainly(ctx, *stacks, **how)
+    problems = []
+    for one in jax.make_jaxpr(iterations)(*shapes).eqns:
+        x = one.invars[0].aval if one.invars else None
+        if one.primitive is gram_p:
+            problems.append(problem_of(one.params["spec"], x, len(one.invars) == 3, device.has_tf32))
+        elif one.primitive is newton_schulz_p:
+            problems.append(_steps_problem_of(how, x))
+    handler.make_ahead(filter(None, problems), device.ordinal)
+    return mlir.lower_fun(iterations, multiple_results=True)(ctx, *stacks)
 
 
-mlir.register_lowering(iterations_p, lower_iterations_plainly)
+mlir.register_lowering(iterations_p, lower_iterations_elsewhere)
 mlir.register_lowering(iterations_p, lower_iterations, platform="cuda")

@@ -239,18 +239,28 @@ def record(text: str) -> None:
         recording.active.add(text)
 
 
+class Device(NamedTuple):
+    ordinal: int  # CUDA's
+    has_tf32: bool  # Ampere and later
+    has_clusters: bool  # Hopper and later
+
+
+SOME_DEVICE = Device(0, True, True)  # of a machine that is not here
+
+
 @functools.lru_cache(maxsize=None)
-def device() -> Tuple[int, bool]:
-    """(CUDA ordinal, whether it has TF32) of the GPU that plans are made on while a program is compiled: the first local one."""
+def device() -> Device:
+    """The GPU that plans are made on while a program is compiled: the first local one."""
     try:
         device = jax.local_devices(backend="cuda")[0]
-    except RuntimeError:  # compiling for a machine that is not here
-        return 0, True
-    return device.local_hardware_id or 0, float(device.compute_capability) >= 8
+    except RuntimeError:
+        return SOME_DEVICE
+    capability = float(device.compute_capability)
+    return Device(device.local_hardware_id or 0, capability >= 8, capability >= 9)
 
 
 def lower_call(ctx, *operands, spec: Spec):
-    text = problem_of(spec, ctx.avals_in[0], device()[1])
+    text = problem_of(spec, ctx.avals_in[0], device().has_tf32)
     return call(ctx, operands, text) if text else _lower_plain(ctx, *operands, spec=spec)
 
 
@@ -258,7 +268,7 @@ def call(ctx, operands, text: str, **attributes):
     """The handler's call, with a workspace of the size that the plan on this machine needs."""
     record(text)
     handler.register()
-    workspace = ShapedArray((handler.workspace_size(text, device()[0]),), jnp.uint8)
+    workspace = ShapedArray((handler.workspace_size(text, device().ordinal),), jnp.uint8)
     lowered = jax.ffi.ffi_lowering(handler.NAME)(
         ctx.replace(avals_out=[*ctx.avals_out, workspace]), *operands, problem=text, **attributes
     )

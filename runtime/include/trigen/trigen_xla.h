@@ -5,13 +5,14 @@
  *   name "trigen_call", stages initialize and execute: trigen_xla_call in both
  *
  * A call has an attribute `problem`: the text of a forward, grad_input or grad_weight problem without
- * accumulate, of gram with B=1 and layout=btd, or of scan, scan_grad_input or scan_grad_weight; and for gram
- * alpha, beta and gamma, f32 scalars (left out: 1, 1, 0). Its buffers are dense and in the problem's order:
+ * accumulate, of gram with B=1 and layout=btd, of scan, scan_grad_input or scan_grad_weight, or of newton_schulz; and
+ * for gram alpha, beta and gamma, f32 scalars (left out: 1, 1, 0). Its buffers are dense and in the problem's order:
  *
  *   forward:     x, w, then bias, gate, residual as the problem has them -> y, then pre, then workspace
  *   grad_input:  dy, w, then residual                                    -> dx, then workspace
  *   grad_weight: dy, x                                                   -> dW, then grad_bias, then workspace
  *   gram:        a, b [H,T,D] (one buffer twice where B is A), then c [H,T,T] -> d [H,T,T], then workspace
+ *   newton_schulz: x, w [3K+1]                                          -> y, then workspace
  *   scan:        as forward, w [H,4,T]
  *   scan_grad_input:  as grad_input, w [H,4,T]
  *   scan_grad_weight: dy, x, w [H,4,T]                      -> dw [H,4,T], then grad_bias, then workspace
