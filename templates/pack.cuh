@@ -16,17 +16,17 @@ __device__ __forceinline__ void pack_matrix(const Params& p) {
   ptx::let_next_launch_start();  // it waits for what is written here where it reads that
   constexpr Shape s = C.shape;
   constexpr int kTaps = s.K > 1 ? s.K : 1;
-  constexpr int kRows = warp_rows(kTaps), kVec = C.config.vec_a;
+  constexpr int kRows = warp_rows(s.T, kTaps, s.H), kVec = C.config.vec_a;
   constexpr int kWeights = kEdge * kTaps;  // of one row in a block
   using Read = Raw<s.wdtype, kVec>;
   const int tokens = s.T ? s.T : p.T;
   const int diag = s.T ? s.diag : p.diag;
-  const int across = column_blocks(tokens), down = row_blocks(tokens, kTaps);
+  const int across = column_blocks(tokens), down = pitch(tokens) / (kWarps * kRows);
   const int line = static_cast<int>(blockIdx.x) / across;
   const int column = (static_cast<int>(blockIdx.x) - line * across) * kEdge;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const long long head = line / down;
-  const int row = (line - static_cast<int>(head) * down) * block_rows(kTaps) + warp * kRows;
+  const int row = (line - static_cast<int>(head) * down) * (kWarps * kRows) + warp * kRows;
   const auto touches = [&](int edge) {  // the square of `edge` rows and columns around
     const int low = row / edge * edge, left = column / edge * edge;
     return s.fill == Fill::kLower ? left <= low + edge - 1 + diag : left + edge - 1 >= low + diag;

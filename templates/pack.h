@@ -24,20 +24,32 @@ TRIGEN_HOST_DEVICE constexpr int written_edge(int taps) { return taps == 1 ? 2 *
 TRIGEN_HOST_DEVICE constexpr bool flips(const Shape& s) {
   return s.K > 1 && (s.op == Op::kGradInput) == (s.fill == Fill::kUpper);
 }
-// Rows that a warp reads at once: of all taps about 2048 weights.
-TRIGEN_HOST_DEVICE constexpr int warp_rows(int taps) {
-  return taps <= 4 ? 8 : taps <= 8 ? 4 : taps <= 16 ? 2 : 1;
-}
-TRIGEN_HOST_DEVICE constexpr int block_rows(int taps) { return kWarps * warp_rows(taps); }
 TRIGEN_HOST_DEVICE constexpr int pitch(int T) { return schedule::ceil_div(T, kEdge) * kEdge; }
 // Blocks of kEdge columns and of block_rows rows of one head. The launch counts them along x, the one axis of
 // a grid that takes more than 65535: columns innermost, heads outermost.
 TRIGEN_HOST_DEVICE constexpr int column_blocks(int T) { return schedule::ceil_div(T, kEdge); }
-TRIGEN_HOST_DEVICE constexpr int row_blocks(int T, int taps) { return pitch(T) / block_rows(taps); }
+// Rows that a warp reads at once: of all taps about 2048 weights. Of several taps, whose sizes are always compiled in, fewer
+// where the blocks with weights, about half of all, would be less than two for each SM.
+TRIGEN_HOST_DEVICE constexpr int warp_rows(int T, int taps, int heads) {
+  constexpr int kFewBlocks = 512;
+  int rows = taps <= 4 ? 8 : taps <= 8 ? 4 : taps <= 16 ? 2 : 1;
+  while (taps > 1 && rows > 1 &&
+         static_cast<long long>(heads) * column_blocks(T) * (pitch(T) / (kWarps * rows)) < kFewBlocks)
+    rows /= 2;
+  return rows;
+}
+TRIGEN_HOST_DEVICE constexpr int block_rows(int T, int taps, int heads) {
+  return kWarps * warp_rows(T, taps, heads);
+}
+TRIGEN_HOST_DEVICE constexpr int row_blocks(int T, int taps, int heads) {
+  return pitch(T) / block_rows(T, taps, heads);
+}
 // A warp's rows in shared memory: 16-bit elements, a row's taps one after the other. 8 more elements keep the
 // taps off each other's banks.
 inline constexpr int kTapPitch = kEdge + 8;
-TRIGEN_HOST_DEVICE constexpr int shared_bytes(int taps) { return block_rows(taps) * taps * kTapPitch * 2; }
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(int T, int taps, int heads) {
+  return block_rows(T, taps, heads) * taps * kTapPitch * 2;
+}
 TRIGEN_HOST_DEVICE constexpr long long workspace_bytes(int T, int taps, int heads) {
   return 2ll * heads * taps * pitch(T) * pitch(T);
 }

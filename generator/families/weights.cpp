@@ -15,9 +15,10 @@ double packed_blocks(const Problem& p) {
   if (p.w != WeightForm::kDense)
     return static_cast<double>(strips::squares(p.w, tokens, static_cast<int>(p.width)) * p.H);
   const auto down = static_cast<double>(schedule::ceil_div(tokens, tf32::kPackEdge));
-  const double of_head = p.dtype == DType::kF32 ? down * schedule::ceil_div(tokens, tf32::pack_tokens(taps))
-                                                : static_cast<double>(packing::column_blocks(tokens)) *
-                                                      packing::row_blocks(tokens, taps);
+  const double of_head = p.dtype == DType::kF32
+                             ? down * schedule::ceil_div(tokens, tf32::pack_tokens(taps))
+                             : static_cast<double>(packing::column_blocks(tokens)) *
+                                   packing::row_blocks(tokens, taps, static_cast<int>(p.H));
   return of_head * static_cast<double>(p.H);
 }
 
@@ -52,7 +53,7 @@ WeightOperand packed_weights(const Problem& p) {
                            .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
                            .block = {packing::kThreads, 1, 1},
                            .cluster = 1,
-                           .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(taps)),
+                           .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(tokens, taps, heads)),
                            .maps = {}};
   weights.workspace_bytes = packing::workspace_bytes(tokens, taps, heads);
   return weights;
