@@ -3,10 +3,10 @@
 #pragma once
 
 #include "config.h"
+#include "persistent/row_slices.h"
 #include "persistent/sizes.h"
 #include "persistent/tile_scheduler.h"
 #include "schedule.h"
-#include "wgmma_sm90/slices.h"
 
 namespace trigen::wgmma_sm90 {
 
@@ -14,7 +14,13 @@ using persistent::box_features;
 using persistent::kPanel;
 using persistent::kPanelBytes;
 using persistent::kSharedLimit;
+using persistent::RowPair;
+using persistent::RowWorkTile;
+using persistent::sent_bytes;
+using persistent::sharers;
+using persistent::slices;
 
+inline constexpr int kSlices = 2;          // blocks of a cluster of slices
 inline constexpr int kBarrierBytes = 512;  // at the end of shared memory
 
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {

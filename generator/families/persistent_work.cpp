@@ -8,6 +8,7 @@
 #include "generator/families/weight_stream_k.h"
 #include "templates/pack_activations.h"
 #include "templates/persistent/grad_weight.h"
+#include "templates/persistent/row_slices.h"
 
 namespace trigen {
 
@@ -85,6 +86,19 @@ void put_product(Work& work, const Problem& p, const ProductWalk& walk, const st
     TileScheduler scheduler = walk.scheduler(cluster);
     for (int row = 0, column = 0; scheduler.next(row, column);) add(own, tiles[static_cast<size_t>(row)]);
     return own;
+  });
+}
+
+void put_slice_runs(Work& work, const ProductWalk& walk, const std::vector<Run>& tiles, int slices,
+                    int tokens, int sending, int more, size_t kind) {
+  const int blocks = schedule::ceil_div(tokens, kPanel);
+  for (const Run& tile : tiles) add(work.all, tile, static_cast<double>(walk.columns) / slices);
+  put_runs(work, walk.clusters, false, [&](int cluster) {
+    const RowPair pair(walk.fill, cluster / walk.columns, walk.rows, walk.diag, blocks, slices, sending);
+    Run run{.steps = {}, .tiles = 1};
+    run.steps.resize(kind + 1, 0.0);
+    run.steps[kind] = pair.longest() + more;
+    return run;
   });
 }
 

@@ -58,6 +58,11 @@ inline bool few_tiles(int64_t tiles, int blocks) { return tiles <= int64_t{16} *
 std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& config, int tokens);
 // The runs, sums and grid of a product whose every row tile is `tiles[row]`, and what its first blocks read.
 void put_product(Work& work, const Problem& problem, const ProductWalk& walk, const std::vector<Run>& tiles);
+// The same by slices of pairs of row tiles of 64 tokens (templates/persistent/row_slices.h), whose clusters take as long as the
+// longest of their blocks, and as if nothing else were done while sums are sent. `more`: steps of each row tile beside its k
+// blocks; `kind`: of a step.
+void put_slice_runs(Work& work, const ProductWalk& walk, const std::vector<Run>& tiles, int slices,
+                    int tokens, int sending, int more, size_t kind = 0);
 // The sums over the longest row tiles, as many as are worked on at the same time.
 Run first_rows(std::vector<Run> tiles, double rows_at_once, double columns);
 // Do pieces of 128 bytes of a row of `elements` lie across two of the L2's lines? Most do where rows do not begin at

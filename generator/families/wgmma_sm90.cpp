@@ -168,7 +168,7 @@ class Product final : public PersistentKernel {
   }
   // Pairs of row tiles, with a cluster of slices for each.
   int64_t pairs(const Problem& p, const Config& c) const {
-    return int64_t{geometry::row_pairs(row_tiles(p, c))} * p.H * column_units(p, c);
+    return int64_t{persistent::row_pairs(row_tiles(p, c))} * p.H * column_units(p, c);
   }
   // Slices where all clusters run at the same time: of more tiles a persistent block has long and short ones.
   void put_slices(const Problem& p, const Target& target, int panels, int box,
@@ -195,21 +195,6 @@ class Product final : public PersistentKernel {
     return c;
   }
 };
-
-// The runs of slices, whose clusters take as long as the longer of their two, and as if nothing else were done while sums
-// are sent; their sums and grid. `tiles`: of each row tile.
-void put_slice_runs(Work& work, const Problem& p, const Config& c, const ProductWalk& walk,
-                    const std::vector<Run>& tiles) {
-  const Shape shape = kernel_shape(p);
-  const int blocks = schedule::ceil_div(static_cast<int>(p.T), geometry::kPanel),
-            sending = geometry::sending(shape, c), residual = geometry::multiplies_residual(shape) ? 1 : 0;
-  for (const Run& tile : tiles) add(work.all, tile, static_cast<double>(walk.columns) / geometry::kSlices);
-  put_runs(work, walk.clusters, false, [&](int cluster) {
-    const geometry::RowPair pair(walk.fill, cluster / walk.columns, walk.rows, walk.diag, blocks, sending);
-    const int longest = std::max(pair.cut, pair.longer_end - pair.cut + pair.shorter_end);
-    return Run{.steps = {static_cast<double>(longest + residual)}, .tiles = 1};
-  });
-}
 
 Work Product::work(const Problem& p, const Target& target, const Config& c) const {
   const int sharers = geometry::sharers(c);
@@ -248,7 +233,8 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     tile.steps[0] += residual ? 1 : 0;  // multiplied as one more block of k
   }
   if (geometry::slices(c))
-    put_slice_runs(work, p, c, walk, tiles);
+    put_slice_runs(work, walk, tiles, geometry::kSlices, static_cast<int>(p.T), geometry::sending(shape, c),
+                   residual ? 1 : 0);
   else
     put_product(work, p, walk, tiles);
   const double width = static_cast<double>(walk.section) * sharers * c.tile_n;

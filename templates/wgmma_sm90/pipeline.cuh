@@ -14,12 +14,6 @@ using persistent::product_fill;
 using persistent::Ring;
 using persistent::RingPosition;
 
-// Of the blocks that fill a stage together.
-TRIGEN_HOST_DEVICE constexpr Config ring_config(Config c) {
-  c.cluster = sharers(c);
-  return c;
-}
-
 template <Config c>
 inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
                                                     .load_registers = load_registers(c),
@@ -27,9 +21,9 @@ inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
                                                     .register_threads = threads(c)};
 
 template <Kernel C>
-struct Geometry : persistent::Geometry<ring_config(C.config), kWarpgroups<C.config>> {
+struct Geometry : persistent::Geometry<persistent::ring_config(C.config), kWarpgroups<C.config>> {
   static constexpr Config c = C.config;
-  using Base = persistent::Geometry<ring_config(c), kWarpgroups<c>>;
+  using Base = persistent::Geometry<persistent::ring_config(c), kWarpgroups<c>>;
   using Base::kCluster, Base::kConsumers, Base::kStages;
   static constexpr int kPanels = panels(c);
   static constexpr int kBoxFeatures = box_features(c), kParts = kPanel / kBoxFeatures,

@@ -14,13 +14,13 @@
 #include "params.h"
 #include "persistent/output_panels.cuh"
 #include "persistent/panels.cuh"
+#include "persistent/sent_sums.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "wgmma_sm90/epilogue.cuh"
 #include "wgmma_sm90/epilogue_panels.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/prefetch.cuh"
-#include "wgmma_sm90/sent_sums.cuh"
 #include "wgmma_sm90/toeplitz.cuh"
 #include "wgmma_sm90/triangle.cuh"
 #include "wgmma_sm90/weights_f32.cuh"
@@ -278,12 +278,12 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
       multiply_weights<C>(sum, ring, at, work.begin, range, first + diag, blocks, group, warp, lane,
                           accumulate, in_flight);
     if constexpr (slices(C.config)) {
-      const SentSums<C> sent(ring);
+      const persistent::SentSums<G, kN / 2> sent(ring);
       if (!work.stores) {
-        sent.send(sum);
+        sent.send(sum, work, ptx::cluster_rank());
         continue;
       }
-      if (work.adds) sent.add(sum);
+      sent.add(sum, work);
     } else {
       for (int block = range.blocks; block < total; ++block) {  // only the other warpgroup multiplies these
         if constexpr (!kSkips<C>) {
@@ -322,10 +322,9 @@ template <Kernel C>
 __device__ __forceinline__ auto walk_of_block(int rows, int columns, int diag, int blocks) {
   if constexpr (slices(C.config)) {
     const int cluster = static_cast<int>(blockIdx.x) / kSlices, number = cluster / columns;
-    return Slices{
-        .pair = RowPair(product_fill(C.shape), number, rows, diag, blocks, sending(C.shape, C.config)),
-        .column = cluster - number * columns,
-        .rank = static_cast<int>(ptx::cluster_rank())};
+    return persistent::Slices(
+        RowPair(product_fill(C.shape), number, rows, diag, blocks, kSlices, sending(C.shape, C.config)),
+        cluster - number * columns, static_cast<int>(ptx::cluster_rank()));
   } else {
     return persistent::scheduler_of_block<C>(rows, columns);
   }
@@ -348,7 +347,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
       [&] {
         if constexpr (exchanges(C.shape))
           for (unsigned group = 0; group < G::kConsumers; ++group) PanelBarriers<C>(ring, group).init();
-        if constexpr (slices(C.config)) SentSums<C>(ring).init();
+        if constexpr (slices(C.config)) persistent::SentSums<G, C.config.tile_n / 2>(ring).init();
         ring.init();
       },
       map_w, map_in, *maps.output);

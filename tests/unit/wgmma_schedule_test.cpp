@@ -536,48 +536,66 @@ TEST(Geometry, BatchesEndWithTheirFeatures) {
   EXPECT_EQ(steps(DType::kF16, 24), weight::block_steps()) << "taps";
 }
 
-// All k blocks of all row tiles once, every tile stored once, and sums added where they are sent; the blocks of a pair
-// have as much to do as each other.
+// All k blocks of all row tiles once, every tile stored once by one that has some of it, and sums added where they are
+// sent; the blocks of a pair have as much to do as each other.
 TEST(Slices, OfPairsOfRowsMakeTheTriangle) {
   for (const Fill fill : {Fill::kLower, Fill::kUpper})
     for (const int rows : {1, 2, 3, 8, 9, 32})
-      for (const int sending : {0, 2, 5})
-        for (const int diag : {-700, -130, -64, -1, 0, 3, 70, 700}) {
-          SCOPED_TRACE(std::to_string(rows) + " rows, diag " + std::to_string(diag));
-          std::map<int, std::vector<int>> made;  // by row
-          std::map<int, int> stored;
-          for (int number = 0; number < row_pairs(rows); ++number) {
-            const RowPair pair(fill, number, rows, diag, rows, sending);
-            int length[kSlices] = {};
-            bool sent = false, added = false;
-            for (int rank = 0; rank < kSlices; ++rank) {
-              Slices slices{.pair = pair, .column = 7, .rank = rank};
-              for (RowWorkTile work; slices.next(work);) {
-                EXPECT_EQ(work.column, 7);
-                EXPECT_LE(work.begin, work.end);
-                length[rank] += work.end - work.begin;
-                stored[work.row] += work.stores ? 1 : 0;
-                sent |= !work.stores;
-                added |= work.adds;
-                EXPECT_TRUE(work.stores || (rank == 1 && work.row == pair.longer));
-                EXPECT_TRUE(!work.adds || (rank == 0 && work.row == pair.longer && work.end > 0));
-                for (int block = work.begin; block < work.end; ++block) made[work.row].push_back(block);
+      for (const int slices : {2, 3, 4, 8})
+        for (const int sending : {0, 2, 5})
+          for (const int diag : {-700, -130, -64, -1, 0, 3, 70, 700}) {
+            SCOPED_TRACE(std::to_string(rows) + " rows, diag " + std::to_string(diag) + ", " +
+                         std::to_string(slices) + " slices, sending " + std::to_string(sending));
+            std::map<int, std::vector<int>> made;  // by row
+            std::map<int, int> stored;
+            for (int number = 0; number < row_pairs(rows); ++number) {
+              const RowPair pair(fill, number, rows, diag, rows, slices, sending);
+              std::vector<int> length(static_cast<size_t>(slices));
+              std::map<int, unsigned> sent, added;  // by row
+              for (int rank = 0; rank < slices; ++rank) {
+                Slices walk(pair, 7, rank);
+                for (RowWorkTile work; walk.next(work);) {
+                  EXPECT_EQ(work.column, 7);
+                  EXPECT_LE(work.begin, work.end);
+                  length[static_cast<size_t>(rank)] += work.end - work.begin;
+                  stored[work.row] += work.stores ? 1 : 0;
+                  EXPECT_EQ(work.owner, work.row == pair.longer ? 0 : slices - 1);
+                  EXPECT_EQ(work.stores, rank == work.owner);
+                  if (work.stores) {
+                    added[work.row] = work.senders;
+                    if (KRange(fill, 64 * work.row, diag, rows).blocks > 0) {
+                      EXPECT_LT(work.begin, work.end) << "sums to add to";
+                    }
+                  } else {
+                    EXPECT_LT(work.begin, work.end);
+                    sent[work.row] |= 1u << rank;
+                  }
+                  for (int block = work.begin; block < work.end; ++block) made[work.row].push_back(block);
+                }
+                RowWorkTile none;
+                EXPECT_FALSE(walk.next(none)) << "it has ended";
+              }
+              for (const auto& [row, senders] : added) EXPECT_EQ(senders, sent[row]) << row;
+              const int longest = *std::max_element(length.begin(), length.end());
+              EXPECT_EQ(longest, pair.longest());
+              if (sending == 0) {
+                EXPECT_EQ(longest, schedule::ceil_div(pair.all(), slices));
+              } else if (slices == 2) {
+                const int all = length[0] + length[1];
+                EXPECT_LE(length[0], (all + sending + 1) / 2);
+                if (sent[pair.longer] != 0) {
+                  EXPECT_LE(length[1] + sending, (all + sending + 1) / 2);
+                }
               }
             }
-            EXPECT_EQ(sent, added);
-            EXPECT_LE(length[0], (length[0] + length[1] + sending + 1) / 2);
-            if (sent) {
-              EXPECT_LE(length[1] + sending, (length[0] + length[1] + sending + 1) / 2);
+            for (int row = 0; row < rows; ++row) {
+              std::vector<int> all(static_cast<size_t>(KRange(fill, 64 * row, diag, rows).blocks));
+              std::iota(all.begin(), all.end(), 0);
+              std::sort(made[row].begin(), made[row].end());
+              EXPECT_EQ(made[row], all) << row;
+              EXPECT_EQ(stored[row], 1) << row;
             }
           }
-          for (int row = 0; row < rows; ++row) {
-            std::vector<int> all(static_cast<size_t>(KRange(fill, 64 * row, diag, rows).blocks));
-            std::iota(all.begin(), all.end(), 0);
-            std::sort(made[row].begin(), made[row].end());
-            EXPECT_EQ(made[row], all) << row;
-            EXPECT_EQ(stored[row], 1) << row;
-          }
-        }
 }
 
 TEST(Slices, HaveRoomForWhatIsSent) {
