@@ -14,7 +14,7 @@
 //
 // Two warpgroups multiply 64 features by tile_m tokens each; of a third one, a warp loads P_j and three
 // transpose (contiguous tokens: one loads). The launch begins while W is still being packed: only the warp that
-// loads P_j waits for that.
+// loads P_j waits for that. Slices (persistent/row_slices.h): a cluster's blocks share two row tiles of 64 tokens.
 // The kernels take tensor maps after Params: packed W, the input, the output, then pre, gate and residual where
 // the problem has them; grad_weight dy and x.
 #pragma once

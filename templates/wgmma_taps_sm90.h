@@ -4,6 +4,7 @@
 
 #include "config.h"
 #include "persistent/k_range.h"
+#include "persistent/row_slices.h"
 #include "persistent/sizes.h"
 #include "persistent/tile_scheduler.h"
 
@@ -12,6 +13,8 @@ namespace trigen::wgmma_taps_sm90 {
 using persistent::kPanel;
 using persistent::kPanelBytes;
 using persistent::kSharedLimit;
+using persistent::sent_bytes;
+using persistent::slices;
 
 inline constexpr int kBarrierBytes = 512;  // at the end of shared memory
 
@@ -38,16 +41,13 @@ TRIGEN_HOST_DEVICE constexpr int extra_left(const Shape& s, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int features(const Shape& s, const Config& c) {
   return schedule::ceil_div(c.tile_n + extra_left(s, c) + s.K - 1, 8) * 8;
 }
-// Two 64-token blocks of the input as the product reads it, transposed to [8 tokens][feature][token], and before
-// as they were loaded.
+// Of a 64-token block of the input: panels as it is loaded, bytes as the product reads it, transposed to
+// [8 tokens][feature][token].
 TRIGEN_HOST_DEVICE constexpr int input_panels(const Shape& s, const Config& c) {
   return contiguous_tokens(s, c) ? 0 : schedule::ceil_div(features(s, c), kPanel);
 }
 TRIGEN_HOST_DEVICE constexpr int transposed_bytes(const Shape& s, const Config& c) {
   return 128 * features(s, c);
-}
-TRIGEN_HOST_DEVICE constexpr int input_bytes(const Shape& s, const Config& c, int buffers) {
-  return buffers * input_panels(s, c) * kPanelBytes + 2 * transposed_bytes(s, c);
 }
 // An epilogue with other tensors of the output's shape: they pass through shared memory beside the output.
 TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) { return s.pre || s.gate || s.residual; }
@@ -56,32 +56,52 @@ TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) { return s.pre || s.
 TRIGEN_HOST_DEVICE constexpr int store_bytes(const Shape& s) {
   return (s.pre || (s.gate && s.residual) ? 2 : 1) * kPanelBytes;
 }
-// Blocks of the input that are loaded ahead, as they come: two where the weights and an output panel of each
-// warpgroup leave the room, two panels where operands come into one while another one leaves.
-TRIGEN_HOST_DEVICE constexpr int input_buffers(const Shape& s, const Config& c) {
-  const int rest = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c) - input_bytes(s, c, 2);
-  return rest >= consumers(c) * store_bytes(s) * (exchanges(s) ? 2 : 1) ? 2 : 1;
+// Blocks of the input: those on their way, and those that the product reads or is about to.
+struct InputBuffers {
+  int loaded = 2, transposed = 2;
+};
+TRIGEN_HOST_DEVICE constexpr int input_bytes(const Shape& s, const Config& c, const InputBuffers& buffers) {
+  return buffers.loaded * input_panels(s, c) * kPanelBytes + buffers.transposed * transposed_bytes(s, c);
 }
-TRIGEN_HOST_DEVICE constexpr int input_bytes(const Shape& s, const Config& c) {
-  return input_bytes(s, c, input_buffers(s, c));
+// Beside the weights and the input.
+TRIGEN_HOST_DEVICE constexpr int room(const Shape& s, const Config& c, const InputBuffers& buffers) {
+  return kSharedLimit - kBarrierBytes - sent_bytes(c) - c.stages * stage_bytes(c) -
+         input_bytes(s, c, buffers);
+}
+// Two of each where the weights and an output panel of each warpgroup leave the room, two panels where operands
+// come into one while another one leaves; else the next block is loaded once the one before is transposed. Up
+// to four of each where the whole output tile has its room beside them, and blocks of the launch that packs W:
+// few taps take less time than a load.
+TRIGEN_HOST_DEVICE constexpr InputBuffers input_buffers(const Shape& s, const Config& c) {
+  constexpr int kMost = 4, kPacking = 12 << 10;
+  const int panel = consumers(c) * store_bytes(s), tile = panels(c) * panel + kPacking;
+  InputBuffers out;
+  if (room(s, c, out) < panel * (exchanges(s) ? 2 : 1)) return {1, 2};
+  while (input_panels(s, c) > 0 && out.loaded < kMost && room(s, c, {out.loaded + 1, 2}) >= tile)
+    ++out.loaded;
+  if (room(s, c, {out.loaded, kMost}) >= tile) out.transposed = kMost;
+  return out;
 }
 
 // Output panels that each multiplying warpgroup can stage. 0: too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Shape& s, const Config& c) {
-  const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c) - input_bytes(s, c);
-  return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * store_bytes(s)));
+  const int left = room(s, c, input_buffers(s, c));
+  return left < 0 ? 0 : schedule::min(panels(c), left / (consumers(c) * store_bytes(s)));
 }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
-  return c.stages * stage_bytes(c) + input_bytes(s, c) + consumers(c) * store_panels(s, c) * store_bytes(s) +
-         kBarrierBytes;
+  return c.stages * stage_bytes(c) + input_bytes(s, c, input_buffers(s, c)) +
+         consumers(c) * store_panels(s, c) * store_bytes(s) + sent_bytes(c) + kBarrierBytes;
 }
-// setmaxnreg; the warps that transpose need more than those that only load.
+// setmaxnreg; the warps that transpose need more than those that only load. Tiles of 64 tokens take no more than
+// they need: their blocks start, and transpose the first input, beside those of the launch that packs W.
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 56; }
-TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
+  return c.tile_m == 64 ? 128 : consumers(c) == 1 ? 240 : 224;
+}
 
 // Column tiles of one head, in units of a cluster.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
-  return schedule::ceil_div(B * schedule::ceil_div(D, c.tile_n), c.cluster);
+  return schedule::ceil_div(B * schedule::ceil_div(D, c.tile_n), persistent::sharers(c));
 }
 
 // grad_weight: a block of 64 t by 64 s and kGroupTaps taps, four to a warpgroup.
@@ -90,7 +110,8 @@ namespace weight {
 inline constexpr int kGroupTaps = 8;
 inline constexpr int kConsumers = 2;
 inline constexpr int kThreads = 128 * (kConsumers + 1);
-inline constexpr int kTransposed = 3;  // buffers of x, transposed
+inline constexpr int kSumRegisters = 224;  // sums of four taps
+inline constexpr int kTransposed = 3;      // buffers of x, transposed
 // Features of x that the taps of a group read for 64 of dy, from a multiple of 8 on.
 inline constexpr int kFeatures = 64 + 16;
 inline constexpr int kTransposedBytes = 128 * kFeatures;

@@ -40,8 +40,8 @@ std::optional<std::string> too_many_items(const Problem& p) {
 class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    ConfigKey cluster{&Config::cluster, {1}};
-    if (c.tile_m >= 128) cluster.allowed.push_back(2);
+    ConfigKey cluster{&Config::cluster, {1, 2}};
+    if (c.tile_m == 64) cluster.allowed.append({3, 4});
     return {{&Config::tile_m, {64, 128, 192, 256}},
             {&Config::tile_n, {64, 128}},
             {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
@@ -49,8 +49,8 @@ class Product final : public PersistentKernel {
             {&Config::warps_n, {c.tile_n / 16}, "a warpgroup multiplies 64 features"},
             cluster,
             range_key(&Config::stages, 2, 16),
-            split_key(p),
-            raster_key(),
+            slices_key(c),
+            geometry::slices(c) ? ConfigKey{&Config::raster, {0}, "slices have no sections"} : raster_key(),
             ConfigKey(&Config::activations, {product_access(p)},
                       "what TMA cannot take is packed, and nothing else"),
             read_key(p),
@@ -67,6 +67,10 @@ class Product final : public PersistentKernel {
     return geometry::shared_bytes(kernel_shape(p), c);
   }
   int threads(const Problem&, const Config& c) const override { return geometry::threads(c); }
+  uint32_t grid(const Problem& p, const Target& target, const Config& c) const override {
+    if (!geometry::slices(c)) return PersistentKernel::grid(p, target, c);
+    return static_cast<uint32_t>(pairs(p, c) * c.cluster);
+  }
   int column_units(const Problem& p, const Config& c) const override {
     return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
   }
@@ -75,16 +79,20 @@ class Product final : public PersistentKernel {
     constexpr struct {
       int tile_m, tile_n, stages;
     } kTiles[] = {{256, 128, 5}, {256, 128, 4}, {256, 128, 3}, {192, 128, 4}, {192, 128, 5}, {128, 128, 7},
-                  {128, 128, 6}, {256, 64, 4},  {128, 64, 8},  {64, 128, 8},  {64, 64, 8}};
+                  {128, 128, 6}, {256, 64, 4},  {128, 64, 8},  {64, 128, 8},  {64, 64, 8},   {64, 64, 12}};
     std::vector<Config> out;
     for (const auto& t : kTiles) {
       // A tile more than twice as large as the product only adds waste.
       if (t.tile_m > 64 && p.T <= t.tile_m / 2) continue;
       if (t.tile_n > 64 && p.D <= 64) continue;
-      for (int cluster : {1, 2})
+      for (int cluster : {1, 2}) {
+        if (t.tile_m == 64 && cluster > 1) continue;
         llvm::append_range(out,
                            with_sections(p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster), {}, 2));
+      }
     }
+    for (int slices : {2, 3, 4}) put_slices(p, target, 64, slices < 4 ? 12 : 8, slices, out);
+    if (p.D > 64) put_slices(p, target, 128, 6, 2, out);
     return out;
   }
   // One source for all sizes has one tap.
@@ -109,6 +117,24 @@ class Product final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
+  // Clusters of tiles of 128 tokens and more share loads of W, those of 64 two row tiles.
+  static ConfigKey slices_key(const Config& c) {
+    if (c.tile_m == 64 && c.cluster > 1)
+      return {&Config::split_k, {c.cluster}, "every block of a cluster of such tiles has a slice"};
+    return {&Config::split_k, {1}, "is for grad_weight, gram and clusters of tiles of 64 tokens"};
+  }
+  // Pairs of row tiles, with a cluster of slices for each.
+  int64_t pairs(const Problem& p, const Config& c) const {
+    return int64_t{persistent::row_pairs(row_tiles(p, c))} * p.H * column_units(p, c);
+  }
+  // Slices where all clusters run at the same time: of more tiles a persistent block has long and short ones.
+  void put_slices(const Problem& p, const Target& target, int tile_n, int stages, int slices,
+                  std::vector<Config>& out) const {
+    Config c = config(p, 64, tile_n, stages, slices);
+    c.split_k = slices;
+    if (p.T <= 64 || pairs(p, c) > clusters_at_once(target, slices)) return;
+    out.push_back(c);
+  }
   Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) const {
     return completed(
         p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages, .vec_a = most_read(p), .cluster = cluster});
@@ -180,9 +206,10 @@ class TapSteps {
     const Shape shape = kernel_shape(p);
     // Transposes of a block with 128 features and few taps; one buffer: the next block's loads wait for it. Contiguous
     // tokens need none.
-    transposes_ = geometry::contiguous_tokens(shape, c) ? 0
-                                                        : geometry::features(shape, c) / 144.0 +
-                                                              (geometry::input_buffers(shape, c) > 1 ? 0 : 1);
+    transposes_ =
+        geometry::contiguous_tokens(shape, c)
+            ? 0
+            : geometry::features(shape, c) / 144.0 + (geometry::input_buffers(shape, c).loaded > 1 ? 0 : 1);
   }
   // The kind of a step that `whole` panels take part in, and `crossing` ones with their diagonal block.
   size_t kind(int whole, int crossing) {
@@ -194,7 +221,7 @@ class TapSteps {
     const double blocks = taps_ * (whole + 0.625 * crossing), loaded = taps_ * (whole + crossing);
     // A product of n columns takes n / 2 cycles, and its operands n / 4 + 20 to read.
     steps.push_back({.products = blocks * geometry::kPanel * geometry::kPanel * c_.tile_n,
-                     .feed_bytes = loaded * geometry::kPanelBytes / c_.cluster,
+                     .feed_bytes = loaded * geometry::kPanelBytes / persistent::sharers(c_),
                      .loads = loaded / geometry::panels(c_),
                      .operand_reads = (c_.tile_m / 4.0 + 20) / (c_.tile_m / 2.0),
                      .transposes = transposes_});
@@ -242,10 +269,11 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
 Work Product::work(const Problem& p, const Target& target, const Config& c) const {
   const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
                          static_cast<int>(grid(p, target, c)) / c.cluster);
-  Work work{.rates = "taps",
+  Work work{.rates = geometry::slices(c) ? llvm::StringLiteral("taps_pairs") : llvm::StringLiteral("taps"),
             .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
                      .act = p.epilogue.act,
-                     .exchanged = p.epilogue.pre + p.epilogue.gate + p.epilogue.residual},
+                     .exchanged = p.epilogue.pre + p.epilogue.gate + p.epilogue.residual,
+                     .sent = geometry::slices(c)},
             .stages = c.stages,
             .warpgroups = geometry::consumers(c),
             .cluster = c.cluster};
@@ -277,8 +305,12 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     }
     tiles.push_back(std::move(tile));
   }
+  const size_t whole = geometry::slices(c) ? steps.kind(1, 0) : 0;
   work.steps = std::move(steps.steps);
-  put_product(work, p, walk, tiles);
+  if (geometry::slices(c))
+    put_slice_runs(work, walk, tiles, c.cluster, tokens, 0, 0, whole);
+  else
+    put_product(work, p, walk, tiles);
   for (size_t kind = 0; kind < work.steps.size(); ++kind)
     work.l2_bytes += work.all.steps[kind] * c.cluster * work.steps[kind].feed_bytes;
   work.memory_bytes = count_work(p).min_bytes;

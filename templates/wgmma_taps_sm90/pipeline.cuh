@@ -16,17 +16,18 @@ inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
                                                     .register_threads = threads(c)};
 
 template <Kernel C>
-struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
+struct Geometry : persistent::Geometry<persistent::ring_config(C.config), kWarpgroups<C.config>> {
   static constexpr Config c = C.config;
   static constexpr Shape s = C.shape;
-  using Base = persistent::Geometry<c, kWarpgroups<c>>;
+  using Base = persistent::Geometry<persistent::ring_config(c), kWarpgroups<c>>;
   using Base::kCluster, Base::kConsumers, Base::kStages;
   static constexpr int kPanels = panels(c);
   static constexpr int kBytesA = 0;  // a stage holds weights alone
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kFeatures = features(s, c);
   static constexpr int kInputPanels = input_panels(s, c);
-  static constexpr int kInputBuffers = input_buffers(s, c);
+  static constexpr int kInputBuffers = input_buffers(s, c).loaded,
+                       kTransposedBuffers = input_buffers(s, c).transposed;
   static constexpr int kTransposedBytes = transposed_bytes(s, c);
   static constexpr bool kTokens = contiguous_tokens(s, c);
   static constexpr int kStorePanels = store_panels(s, c), kStoreBytes = store_bytes(s);
@@ -45,7 +46,12 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
   static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the weights");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
-  static_assert(8 * (2 * kStages + 6 + kConsumers * kStorePanels) <= kBarrierBytes, "the barriers fit");
+  static_assert(!slices(c) || (c.split_k == c.cluster && c.tile_m == 64 && c.raster == 0),
+                "a slice for each block, 64 tokens");
+  static_assert(8 * (2 * kStages + schedule::max(kInputBuffers, 2) + 2 * kTransposedBuffers +
+                     kConsumers * kStorePanels + (slices(c) ? c.cluster - 1 : 0)) <=
+                    kBarrierBytes,
+                "the barriers fit");
 };
 
 // The ring of weight tiles, and the barriers of the input: loaded[i] completes when a block has landed,
@@ -54,6 +60,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
 template <Kernel C>
 struct Shared : persistent::Ring<Geometry<C>> {
   using G = Geometry<C>;
+  static constexpr int kLoaded = schedule::max(G::kInputBuffers, 2), kTransposed = G::kTransposedBuffers;
   __device__ __forceinline__ unsigned input(int buffer, int panel) const {
     return this->base + G::kInput + (buffer * G::kInputPanels + panel) * kPanelBytes;
   }
@@ -63,18 +70,19 @@ struct Shared : persistent::Ring<Geometry<C>> {
   __device__ __forceinline__ unsigned loaded(int buffer) const {
     return this->barriers + 16 * G::kStages + 8 * buffer;
   }
-  __device__ __forceinline__ unsigned ready(int buffer) const { return loaded(2 + buffer); }
-  __device__ __forceinline__ unsigned done(int buffer) const { return loaded(4 + buffer); }
+  __device__ __forceinline__ unsigned ready(int buffer) const { return loaded(kLoaded + buffer); }
+  __device__ __forceinline__ unsigned done(int buffer) const { return ready(kTransposed + buffer); }
   __device__ __forceinline__ unsigned fetched(unsigned group, int slot) const {
-    return loaded(6) + 8 * (group * G::kStorePanels + slot);
+    return done(kTransposed) + 8 * (group * G::kStorePanels + slot);
   }
   __device__ __forceinline__ unsigned staging(unsigned group, int slot) const {
     return this->base + G::kOutput + (group * G::kStorePanels + slot) * G::kStoreBytes;
   }
 
   __device__ __forceinline__ void init() const {
-    for (int i = 0; i < 2; ++i) {
-      ptx::mbarrier_init(loaded(i), 1);
+    for (int i = 0; i < schedule::max(kLoaded, kTransposed); ++i) {
+      if (i < kLoaded) ptx::mbarrier_init(loaded(i), 1);
+      if (i >= kTransposed) continue;
       ptx::mbarrier_init(ready(i), 1);
       ptx::mbarrier_init(done(i), 4 * G::kConsumers);
     }
@@ -104,13 +112,20 @@ struct Work {
   static constexpr int kLastPanels = kBlocks - (kRows - 1) * G::kPanels;
   static constexpr int kFeatureTiles = schedule::ceil_div(C.shape.D, C.config.tile_n);
 
-  persistent::TileScheduler scheduler;
+  typename persistent::RowWalk<slices(C.config)>::Type walk;
   int head_units, rank;
 
   __device__ __forceinline__ explicit Work(const Params& p)
       : head_units(column_units(C.config, p.B, C.shape.D)),
         rank(static_cast<int>(persistent::rank_in_cluster<G>())) {
-    scheduler = persistent::scheduler_of_block<C>(kRows, C.shape.H * head_units);
+    const int columns = C.shape.H * head_units;
+    if constexpr (slices(C.config)) {
+      const int cluster = static_cast<int>(blockIdx.x) / C.config.cluster, number = cluster / columns;
+      walk = {persistent::RowPair(kFill, number, kRows, kDiag, kBlocks, C.config.cluster, 0),
+              cluster - number * columns, static_cast<int>(ptx::cluster_rank())};
+    } else {
+      walk = persistent::scheduler_of_block<C>(kRows, columns);
+    }
   }
 
   static __device__ __forceinline__ int valid_panels(int row) {

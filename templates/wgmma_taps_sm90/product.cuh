@@ -3,6 +3,7 @@
 #pragma once
 
 #include "params.h"
+#include "persistent/sent_sums.cuh"
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_widths.cuh"
 #include "wgmma_taps_sm90/output.cuh"
@@ -27,9 +28,9 @@ __device__ __forceinline__ void load_weights(const Shared<C>& shared, const Work
   persistent::RingPosition<G::kStages> at;
   for (Steps<C> now(work); now.next();) {
     int head, batch, feature;
-    work.locate(now.column, head, batch, feature);
-    const int width = work.width(now.row, now.step), k = work.token(now.step),
-              row = now.row * C.config.tile_m;
+    work.locate(now.tile.column, head, batch, feature);
+    const int width = work.width(now.tile.row, now.step), k = work.token(now.step),
+              row = now.tile.row * C.config.tile_m;
     for (int place = 0; place < C.shape.K; ++place) {
       const int tap = tap_at<C>(place);
       ptx::mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
@@ -38,7 +39,7 @@ __device__ __forceinline__ void load_weights(const Shared<C>& shared, const Work
 #pragma unroll
       for (int i = 0; i < G::kPanels; ++i) {
         if (i >= width) continue;
-        const int m = row + kPanel * work.panel_at(now.row, i);
+        const int m = row + kPanel * work.panel_at(now.tile.row, i);
         const unsigned to = shared.b(at.stage) + i * kPanelBytes;
         if constexpr (G::kCluster == 1)
           ptx::tma_load(to, map_w, full, kTransposed ? m : k, kTransposed ? k : m, tap, head);
@@ -56,6 +57,11 @@ struct Position {
   persistent::RingPosition<C.config.stages> at;
   unsigned inputs = 0;
   int accumulate = 0;  // 0: the next product starts the sums
+  // The buffer of the block before the next one.
+  __device__ __forceinline__ int input_before() const {
+    constexpr unsigned kBuffers = Geometry<C>::kTransposedBuffers;
+    return static_cast<int>((inputs + kBuffers - 1) % kBuffers);
+  }
 };
 
 // The input's block as the product's A: 16 bytes from a feature to the next, without a swizzle, or, contiguous
@@ -116,8 +122,10 @@ __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2],
                                               const Begin& begin) {
   using G = Geometry<C>;
   const bool follows = now.accumulate != 0;  // the tile's products before are under way
-  ptx::mbarrier_wait(shared.ready(now.inputs % 2), now.inputs / 2 % 2);
-  unsigned long long a = InputOperand<C>::first(shared.transposed(now.inputs % 2), group);
+  constexpr unsigned kBuffers = G::kTransposedBuffers;
+  const unsigned input = now.inputs % kBuffers;
+  ptx::mbarrier_wait(shared.ready(input), now.inputs / kBuffers % 2);
+  unsigned long long a = InputOperand<C>::first(shared.transposed(input), group);
 #pragma unroll 1
   for (int place = 0; place < C.shape.K; ++place) {
     ptx::mbarrier_wait(shared.full(now.at.stage), now.at.parity);
@@ -126,7 +134,7 @@ __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2],
     ptx::wgmma_wait<1>();
     // The stage that the group of products before this one read is free.
     if (follows || place > 0) shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
-    if (follows && place == 0) shared.release_input((now.inputs + 1) % 2, lane);
+    if (follows && place == 0) shared.release_input(now.input_before(), lane);
     now.at.advance();
     now.accumulate = 1;
     a += InputOperand<C>::kNext;  // one feature further
@@ -135,30 +143,34 @@ __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2],
   ++now.inputs;
 }
 
-// All steps of a row tile from `done` on, kCount panels or fewer wide. wgmma's fence orders products of one
+// All steps of a work tile from `done` on, kCount panels or fewer wide. wgmma's fence orders products of one
 // width behind those of another on the same sums: nothing is waited for in between.
 template <Kernel C, int kCount, class Begin>
 __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_m / 2], const Shared<C>& shared,
-                                              Position<C>& now, int row, int done, unsigned group,
-                                              unsigned lane, const Begin& begin) {
+                                              Position<C>& now, const persistent::RowWorkTile& work, int done,
+                                              unsigned group, unsigned lane, const Begin& begin) {
   using G = Geometry<C>;
   if constexpr (kCount > 0) {
-    const int until =
-        Work<C>::valid_panels(row) < kCount ? 0 : schedule::max(Work<C>::panel_steps(row, kCount - 1), done);
+    const int all = Work<C>::valid_panels(work.row) < kCount
+                        ? 0
+                        : schedule::max(Work<C>::panel_steps(work.row, kCount - 1), done);
+    const int until = slices(C.config) ? schedule::min(all, work.end) : all;
     // The last of them is then the last panel's own block.
     constexpr bool kDiagonal = C.shape.diag == 0;
     if (done < until) {
+      const bool crosses = kDiagonal && (!slices(C.config) || until == all);
 #pragma unroll 1
-      for (int step = done; step < until - kDiagonal; ++step)
+      for (int step = done; step < until - crosses; ++step)
         multiply_step<C, kCount, false>(sum, shared, now, group, lane, begin);
-      if constexpr (kDiagonal) multiply_step<C, kCount, true>(sum, shared, now, group, lane, begin);
+      if constexpr (kDiagonal)
+        if (crosses) multiply_step<C, kCount, true>(sum, shared, now, group, lane, begin);
     }
-    multiply_tile<C, kCount - 1>(sum, shared, now, row, until, group, lane, begin);
+    multiply_tile<C, kCount - 1>(sum, shared, now, work, until, group, lane, begin);
   } else {
     ptx::wgmma_wait<0>();
     if (now.accumulate == 0) return;
     shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
-    shared.release_input((now.inputs + 1) % 2, lane);
+    shared.release_input(now.input_before(), lane);
   }
 }
 
@@ -168,7 +180,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
                                          unsigned group, const OutputMaps& maps) {
   using G = Geometry<C>;
   const unsigned lane = threadIdx.x % 32;
-  persistent::TileScheduler scheduler = work.scheduler;
+  auto walk = work.walk;
   Position<C> now;
   auto output = [&] {
     if constexpr (exchanges(C.shape))
@@ -177,12 +189,22 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
       return OutputPanels<C>(shared, maps, group);
   }();
   float sum[C.config.tile_m / 2];
-  for (int row, column; scheduler.next(row, column);) {
-    const OutputTile<C> tile(work, row, column, group);
+  for (persistent::RowWorkTile part; next_work(walk, part);) {
+    const OutputTile<C> tile(work, part.row, part.column, group);
     now.accumulate = 0;
-    multiply_tile<C, G::kPanels>(sum, shared, now, row, 0, group, lane, [&] { output.begin(tile); });
+    multiply_tile<C, G::kPanels>(sum, shared, now, part, part.begin, group, lane, [&] {
+      if (part.stores) output.begin(tile);
+    });
     if (Work<C>::kEmptyRows && now.accumulate == 0) output.begin(tile);
     ptx::pin(sum);
+    if constexpr (slices(C.config)) {
+      const persistent::SentSums<G, C.config.tile_m / 2> sent(shared);
+      if (!part.stores) {
+        sent.send(sum, part, ptx::cluster_rank());
+        continue;
+      }
+      sent.add(sum, part);
+    }
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {
       if (i >= tile.panels) continue;
@@ -197,7 +219,14 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
                                             const OutputMaps& maps) {
   using G = Geometry<C>;
   const Shared<C> shared{persistent::ring_of_block<G>()};
-  persistent::prepare<G>([&] { shared.init(); }, map_w, map_in, *maps.output);
+  persistent::prepare<G>(
+      [&] {
+        if constexpr (slices(C.config)) persistent::SentSums<G, C.config.tile_m / 2>(shared).init();
+        shared.init();
+      },
+      map_w, map_in, *maps.output);
+  if constexpr (slices(C.config))
+    ptx::cluster_sync();  // the other blocks have begun, and their barriers are ready
   const Work<C> work(p);
   persistent::split_roles<G>(
       [&](unsigned) {
@@ -212,6 +241,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
         }
       },
       [&](unsigned group) { multiply<C>(p, shared, work, group, maps); });
+  if constexpr (slices(C.config)) ptx::cluster_sync();  // no block may leave while another one sends to it
 }
 
 }  // namespace trigen::wgmma_taps_sm90

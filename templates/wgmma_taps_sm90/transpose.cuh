@@ -12,15 +12,15 @@ namespace trigen::wgmma_taps_sm90 {
 // The steps of a block's tiles, one after the other.
 template <Kernel C>
 struct Steps {
-  const Work<C>& work;
-  persistent::TileScheduler scheduler;
-  int row = 0, column = 0, step = -1, steps = 0;
-  __device__ __forceinline__ explicit Steps(const Work<C>& w) : work(w), scheduler(w.scheduler) {}
+  decltype(Work<C>::walk) walk;
+  persistent::RowWorkTile tile;
+  int step = -1, steps = 0;
+  __device__ __forceinline__ explicit Steps(const Work<C>& work) : walk(work.walk) {}
   __device__ __forceinline__ bool next() {
     while (++step >= steps) {
-      if (!scheduler.next(row, column)) return false;
-      steps = work.steps(row);
-      step = -1;
+      if (!next_work(walk, tile)) return false;
+      steps = slices(C.config) ? tile.end : Work<C>::steps(tile.row);
+      step = (slices(C.config) ? tile.begin : 0) - 1;
     }
     return true;
   }
@@ -31,17 +31,15 @@ template <Kernel C>
 __device__ __forceinline__ void load_tokens(const Shared<C>& shared, const Work<C>& work,
                                             const TensorMap& map_in) {
   using G = Geometry<C>;
-  int buffer = 0;
-  unsigned parity = 0;
+  persistent::RingPosition<G::kTransposedBuffers> to;
   for (Steps<C> now(work); now.next();) {
     int head, batch, feature;
-    work.locate(now.column, head, batch, feature);
-    ptx::mbarrier_wait(shared.done(buffer), parity ^ 1);
-    ptx::mbarrier_arrive_expect(shared.ready(buffer), G::kTransposedBytes);
-    ptx::tma_load(shared.transposed(buffer), map_in, shared.ready(buffer), work.token(now.step),
+    work.locate(now.tile.column, head, batch, feature);
+    ptx::mbarrier_wait(shared.done(to.stage), to.parity ^ 1);
+    ptx::mbarrier_arrive_expect(shared.ready(to.stage), G::kTransposedBytes);
+    ptx::tma_load(shared.transposed(to.stage), map_in, shared.ready(to.stage), work.token(now.step),
                   feature - left_halo(C.shape), head, batch);
-    buffer ^= 1;
-    if (buffer == 0) parity ^= 1;
+    to.advance();
   }
 }
 
@@ -51,7 +49,7 @@ __device__ __forceinline__ void load_input(const Shared<C>& shared, const Work<C
                                            int buffer, const TensorMap& map_in) {
   using G = Geometry<C>;
   int head, batch, feature;
-  work.locate(at.column, head, batch, feature);
+  work.locate(at.tile.column, head, batch, feature);
   const int first = feature - left_halo(C.shape) - extra_left(C.shape, C.config), token = work.token(at.step);
   ptx::mbarrier_arrive_expect(shared.loaded(buffer), G::kInputPanels * kPanelBytes);
 #pragma unroll
@@ -70,13 +68,12 @@ __device__ __forceinline__ void transpose_input(const Shared<C>& shared, const W
   Steps<C> now(work), ahead(work);
   if (leader)
     for (int i = 0; i < G::kInputBuffers && ahead.next(); ++i) load_input<C>(shared, work, ahead, i, map_in);
-  int buffer = 0;
-  unsigned parity = 0;
   persistent::RingPosition<G::kInputBuffers> from;
+  persistent::RingPosition<G::kTransposedBuffers> into;
   while (now.next()) {
     ptx::mbarrier_wait(shared.loaded(from.stage), from.parity);
-    ptx::mbarrier_wait(shared.done(buffer), parity ^ 1);
-    const unsigned to = shared.transposed(buffer);
+    ptx::mbarrier_wait(shared.done(into.stage), into.parity ^ 1);
+    const unsigned to = shared.transposed(into.stage);
 #pragma unroll 4
     for (unsigned unit = warp; unit < kUnits; unit += 3) {
       const unsigned chunk = unit / 2, half = unit % 2;
@@ -90,12 +87,11 @@ __device__ __forceinline__ void transpose_input(const Shared<C>& shared, const W
     ptx::fence_async_shared();
     ptx::named_barrier(3, 96);
     if (leader) {
-      ptx::mbarrier_arrive(shared.ready(buffer));
+      ptx::mbarrier_arrive(shared.ready(into.stage));
       if (ahead.next()) load_input<C>(shared, work, ahead, from.stage, map_in);
     }
     from.advance();
-    buffer ^= 1;
-    if (buffer == 0) parity ^= 1;
+    into.advance();
   }
 }
 

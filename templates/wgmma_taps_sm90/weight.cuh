@@ -65,7 +65,7 @@ struct Work {
 template <Config c>
 inline constexpr persistent::Warpgroups kWarpgroups{.consumers = kConsumers,
                                                     .load_registers = load_registers(c),
-                                                    .sum_registers = sum_registers(c),
+                                                    .sum_registers = kSumRegisters,
                                                     .register_threads = kThreads};
 template <Kernel C>
 struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {

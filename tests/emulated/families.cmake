@@ -276,9 +276,10 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(tf32.taps_copied tf32_taps_copied --family wgmma_tf32_sm90)
 endif()
 
-# Taps on wide tiles: products of four widths in one tile, pairs of blocks that share the weights.
+# Taps on wide tiles: products of four widths in one tile, pairs of blocks that share the weights. Small ones: four blocks of the input
+# on their way.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(config 256x128:8:3:1 256x128:8:4:2 128x64:4:3:1)
+  foreach(config 256x128:8:3:1 256x128:8:4:2 128x64:4:3:1 64x64:4:3:1)
     name_parts(${config} tile warps stages cluster)
     string(REPLACE ":" "_" name ${config})
     add_verify_test(taps.${name} taps SHARED
@@ -290,6 +291,13 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     string(REPLACE ":" "_" name ${config})
     add_verify_test(taps.exchange.${name} taps_exchange SHARED
                     --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
+  endforeach()
+  # Slices: clusters of two blocks to four, one and two warpgroups, rings of few stages and of many. Copies and lanes in any order.
+  foreach(run 64x64:4:12:2 64x64:4:4:3 64x64:4:2:4 64x128:8:8:2 64x128:8:3:4)
+    name_parts(${run} tile warps stages slices)
+    add_verify_test(taps.slices_${tile}_${stages}_${slices} taps_slices SHARED
+                    --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=${slices},vec=1x8x8,cluster=${slices},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
   # With the model's choice.
   foreach(list weight odd)

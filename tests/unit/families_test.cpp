@@ -10,6 +10,8 @@ namespace trigen {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 Problem problem(const char* text) { return llvm::cantFail(parse_problem(text)); }
 std::string refusal(const char* family, const char* target, const char* text, const char* config) {
@@ -192,6 +194,44 @@ TEST(Families, FormsOfWAreRefusedByName) {
                     "tile=128x64x64,warps=8x1,stages=2,splitk=1,vec=1x8x8,cluster=1,blocks=1"),
               HasSubstr("leave too little of 232448 B"));
   EXPECT_EQ(direct(kBand), 0);
+}
+
+// Slices of several taps: two to four blocks for two row tiles of 64 tokens, each with a slice.
+TEST(Families, SlicesOfTaps) {
+  constexpr const char* kSmall = "grad_input,dtype=bf16,B=4,T=512,D=256,K=3,wdtype=f32";
+  const auto taps = [&](const char* config) { return refusal("wgmma_taps_sm90", "sm_90a", kSmall, config); };
+  EXPECT_EQ(taps("tile=64x64x64,warps=1x4,stages=12,splitk=2,vec=4x8x8,cluster=2,blocks=1"), "");
+  EXPECT_EQ(taps("tile=64x64x64,warps=1x4,stages=4,splitk=4,vec=4x8x8,cluster=4,blocks=1"), "");
+  EXPECT_EQ(taps("tile=64x64x64,warps=1x4,stages=12,splitk=5,vec=4x8x8,cluster=5,blocks=1"),
+            "cluster=5: wgmma_taps_sm90 takes 1, 2, 3 or 4; try cluster=4");
+  EXPECT_EQ(taps("tile=64x64x64,warps=1x4,stages=12,splitk=1,vec=4x8x8,cluster=2,blocks=1"),
+            "split_k=1: every block of a cluster of such tiles has a slice; try split_k=2");
+  EXPECT_EQ(taps("tile=64x64x64,warps=1x4,stages=12,splitk=2,vec=4x8x8,cluster=1,blocks=1"),
+            "split_k=2 is for grad_weight, gram and clusters of tiles of 64 tokens; try split_k=1");
+  EXPECT_EQ(taps("tile=128x64x64,warps=1x4,stages=8,splitk=2,vec=4x8x8,cluster=2,blocks=1"),
+            "split_k=2 is for grad_weight, gram and clusters of tiles of 64 tokens; try split_k=1");
+  EXPECT_EQ(taps("tile=64x64x64,warps=1x4,stages=12,splitk=2,raster=8,vec=4x8x8,cluster=2,blocks=1"),
+            "raster=8: slices have no sections; try raster=0");
+  EXPECT_EQ(
+      taps("tile=64x128x64,warps=1x8,stages=8,splitk=4,vec=4x8x8,cluster=4,blocks=1"),
+      "stages=8 of 8192 B leave too little of 232448 B of shared memory to stage the output; try stages=7");
+  // The search has them where all clusters run at the same time.
+  const auto slices = [](const char* text) {
+    std::vector<int> found;
+    auto problem = parse_problem(text);
+    EXPECT_TRUE(static_cast<bool>(problem));
+    for (const Config& c :
+         llvm::cantFail(find_family("wgmma_taps_sm90"))->configs(*problem, **find_target("sm_90a")))
+      if (c.split_k > 1) found.push_back(c.tile_n * 10 + c.split_k);
+    return found;
+  };
+  EXPECT_THAT(slices(kSmall), UnorderedElementsAre(642, 1282));
+  EXPECT_THAT(slices("forward,dtype=bf16,B=8,T=512,D=64,K=4,wdtype=f32,epilogue=bias"),
+              UnorderedElementsAre(642, 643));
+  EXPECT_THAT(slices("forward,dtype=bf16,B=1,T=320,D=128,K=3,layout=bdt,epilogue=gelu+pre+gate+residual"),
+              UnorderedElementsAre(642, 643, 644, 1282));
+  EXPECT_THAT(slices("forward,dtype=bf16,B=32,T=320,D=128,K=3"), IsEmpty());
+  EXPECT_THAT(slices("forward,dtype=bf16,B=1,T=64,D=64,K=3"), IsEmpty()) << "one row tile";
 }
 
 // One table of keys: the value, what is allowed, what to try.

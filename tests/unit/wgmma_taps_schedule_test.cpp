@@ -1,4 +1,5 @@
-// Stream-K schedule of wgmma_taps_sm90's grad_weight: every k step of every block and group of taps once.
+// wgmma_taps_sm90: the shared memory of forward and grad_input, the launch that packs W, and the stream-K schedule of
+// grad_weight: every k step of every block and group of taps once.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -7,7 +8,92 @@
 #include <tuple>
 #include <vector>
 
+#include "templates/pack.h"
 #include "templates/wgmma_taps_sm90.h"
+
+namespace trigen::wgmma_taps_sm90 {
+namespace {
+
+Shape product_shape(int D, int K, Layout layout) {
+  Shape s{};
+  s.op = Op::kForward, s.dtype = DType::kBF16, s.layout = layout;
+  s.T = 512, s.D = D, s.H = 1, s.K = K, s.pad = (K - 1) / 2;
+  return s;
+}
+Config tile_of(int tokens, int features, int stages, int slices = 1) {
+  Config c{};
+  c.tile_m = tokens, c.tile_n = features, c.tile_k = 64, c.stages = stages;
+  c.split_k = c.cluster = slices;
+  return c;
+}
+
+// Small tiles have the room for four blocks of the input on their way and four that are multiplied; wide ones keep two, or one
+// on its way.
+TEST(TapsInput, HasTheBuffersThatTheOutputLeaves) {
+  const auto buffers = [](const Shape& s, const Config& c) {
+    EXPECT_GE(store_panels(s, c), 1);
+    EXPECT_LE(shared_bytes(s, c), kSharedLimit);
+    EXPECT_GE(shared_bytes(s, c), c.stages * stage_bytes(c) + sent_bytes(c) + kBarrierBytes);
+    const InputBuffers found = input_buffers(s, c);
+    if (found.loaded > 2 || found.transposed > 2) {
+      EXPECT_LE(shared_bytes(s, c), kSharedLimit - (12 << 10))
+          << "blocks of the packing launch fit beside it";
+    }
+    return std::pair(found.loaded, found.transposed);
+  };
+  const Shape rows = product_shape(1024, 3, Layout::kBTD), tokens = product_shape(1024, 3, Layout::kBDT);
+  EXPECT_EQ(buffers(rows, tile_of(64, 64, 8)), std::pair(4, 4));
+  EXPECT_EQ(buffers(rows, tile_of(64, 64, 12)), std::pair(4, 4));
+  EXPECT_EQ(buffers(rows, tile_of(64, 64, 12, 2)), std::pair(4, 2));
+  EXPECT_EQ(buffers(rows, tile_of(64, 64, 12, 3)), std::pair(3, 2));
+  EXPECT_EQ(buffers(rows, tile_of(64, 64, 8, 4)), std::pair(4, 2));
+  EXPECT_EQ(buffers(rows, tile_of(64, 128, 6, 2)), std::pair(3, 2));
+  EXPECT_EQ(buffers(rows, tile_of(128, 64, 8)), std::pair(3, 2));
+  EXPECT_EQ(buffers(rows, tile_of(128, 128, 7)), std::pair(2, 2));
+  EXPECT_EQ(buffers(rows, tile_of(256, 128, 3)), std::pair(2, 2));
+  EXPECT_EQ(buffers(rows, tile_of(256, 128, 4)), std::pair(1, 2));
+  EXPECT_EQ(buffers(tokens, tile_of(64, 64, 8)), std::pair(2, 4)) << "read as they lie";
+  Shape exchanged = rows;
+  exchanged.residual = exchanged.gate = true;
+  EXPECT_EQ(buffers(exchanged, tile_of(128, 64, 8)), std::pair(2, 2)) << "behind what the output exchanges";
+  EXPECT_EQ(store_panels(exchanged, tile_of(128, 64, 8)), 2) << "two panels of two buffers";
+}
+
+TEST(TapsSlices, HaveRoomForWhatIsSent) {
+  const Shape s = product_shape(256, 3, Layout::kBTD);
+  EXPECT_EQ(sent_bytes(tile_of(64, 64, 8)), 0);
+  EXPECT_EQ(sent_bytes(tile_of(64, 64, 8, 2)), 64 * 64 * 4);
+  EXPECT_EQ(sent_bytes(tile_of(64, 64, 8, 4)), 3 * 64 * 64 * 4);
+  EXPECT_EQ(sent_bytes(tile_of(64, 128, 8, 3)), 2 * 64 * 128 * 4);
+  // Each block of slices has a column tile of its own; clusters that share weights have one for each block.
+  EXPECT_EQ(column_units(tile_of(64, 64, 8, 4), 3, 256), 12);
+  Config pair = tile_of(128, 64, 8, 2);
+  pair.split_k = 1;
+  EXPECT_EQ(column_units(pair, 3, 256), 6);
+  EXPECT_EQ(sent_bytes(pair), 0);
+  EXPECT_GE(store_panels(s, tile_of(64, 128, 4, 4)), 1);
+  EXPECT_EQ(store_panels(s, tile_of(64, 128, 8, 4)), 0) << "no room";
+}
+
+// Every row of 64 columns once, whatever the blocks' size; W of few rows has blocks enough for two on each SM.
+TEST(Packing, SmallWeightsHaveManyBlocks) {
+  EXPECT_EQ(packing::warp_rows(512, 3, 1), 1);
+  EXPECT_EQ(packing::warp_rows(1024, 4, 1), 4);
+  EXPECT_EQ(packing::warp_rows(2048, 4, 1), 8);
+  EXPECT_EQ(packing::warp_rows(512, 3, 8), 8);
+  EXPECT_EQ(packing::warp_rows(64, 32, 1), 1);
+  EXPECT_EQ(packing::warp_rows(64, 1, 1), 8) << "one tap's sizes may be run-time values";
+  for (const int T : {1, 64, 65, 320, 512, 1000, 4096})
+    for (const int taps : {1, 2, 3, 4, 5, 16, 17, 32})
+      for (const int heads : {1, 3, 64}) {
+        EXPECT_EQ(packing::row_blocks(T, taps, heads) * packing::block_rows(T, taps, heads),
+                  packing::pitch(T));
+        EXPECT_LE(packing::shared_bytes(T, taps, heads), 48 << 10);
+      }
+}
+
+}  // namespace
+}  // namespace trigen::wgmma_taps_sm90
 
 namespace trigen::wgmma_taps_sm90::weight {
 namespace {
