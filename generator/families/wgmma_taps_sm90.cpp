@@ -91,8 +91,7 @@ class Product final : public PersistentKernel {
                            with_sections(p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster), {}, 2));
       }
     }
-    for (int slices : {2, 3, 4}) put_slices(p, target, 64, slices < 4 ? 12 : 8, slices, out);
-    if (p.D > 64) put_slices(p, target, 128, 6, 2, out);
+    put_slices(p, target, out);
     return out;
   }
   // One source for all sizes has one tap.
@@ -127,13 +126,12 @@ class Product final : public PersistentKernel {
   int64_t pairs(const Problem& p, const Config& c) const {
     return int64_t{persistent::row_pairs(row_tiles(p, c))} * p.H * column_units(p, c);
   }
-  // Slices where all clusters run at the same time: of more tiles a persistent block has long and short ones.
-  void put_slices(const Problem& p, const Target& target, int tile_n, int stages, int slices,
-                  std::vector<Config>& out) const {
-    Config c = config(p, 64, tile_n, stages, slices);
-    c.split_k = slices;
-    if (p.T <= 64 || pairs(p, c) > clusters_at_once(target, slices)) return;
-    out.push_back(c);
+  // Slices for two blocks, where all clusters run at the same time: of more tiles a persistent block has long and short ones.
+  // Three and four won nothing (docs/experiments/wgmma_taps_sm90.md).
+  void put_slices(const Problem& p, const Target& target, std::vector<Config>& out) const {
+    Config c = config(p, 64, 64, 12, 2);
+    c.split_k = 2;
+    if (p.T > 64 && pairs(p, c) <= clusters_at_once(target, c.cluster)) out.push_back(c);
   }
   Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) const {
     return completed(
