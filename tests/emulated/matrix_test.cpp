@@ -98,7 +98,7 @@ std::string missing(const std::string& family, const Cell& cell) {
            : product && cell.taps > 1 ? "has taps in grad_weight only"
                                       : "";
   if (family == "wgmma_tf32_sm90")
-    return cell.type != "tf32"           ? "multiplies tf32"
+    return cell.type != "tf32"         ? "multiplies tf32"
            : !product && cell.taps > 1 ? "has taps in forward and grad_input only"
                                        : "";
   if (family == "wgmma_resident_sm90")
