@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::UnorderedElementsAre;
+using ::testing::ElementsAre;
 
 Problem problem(const char* text) { return llvm::cantFail(parse_problem(text)); }
 std::string refusal(const char* family, const char* target, const char* text, const char* config) {
@@ -215,7 +215,7 @@ TEST(Families, SlicesOfTaps) {
   EXPECT_EQ(
       taps("tile=64x128x64,warps=1x8,stages=8,splitk=4,vec=4x8x8,cluster=4,blocks=1"),
       "stages=8 of 8192 B leave too little of 232448 B of shared memory to stage the output; try stages=7");
-  // The search has them where all clusters run at the same time.
+  // The search has two where all clusters run at the same time.
   const auto slices = [](const char* text) {
     std::vector<int> found;
     auto problem = parse_problem(text);
@@ -225,11 +225,9 @@ TEST(Families, SlicesOfTaps) {
       if (c.split_k > 1) found.push_back(c.tile_n * 10 + c.split_k);
     return found;
   };
-  EXPECT_THAT(slices(kSmall), UnorderedElementsAre(642, 1282));
-  EXPECT_THAT(slices("forward,dtype=bf16,B=8,T=512,D=64,K=4,wdtype=f32,epilogue=bias"),
-              UnorderedElementsAre(642, 643));
+  EXPECT_THAT(slices(kSmall), ElementsAre(642));
   EXPECT_THAT(slices("forward,dtype=bf16,B=1,T=320,D=128,K=3,layout=bdt,epilogue=gelu+pre+gate+residual"),
-              UnorderedElementsAre(642, 643, 644, 1282));
+              ElementsAre(642));
   EXPECT_THAT(slices("forward,dtype=bf16,B=32,T=320,D=128,K=3"), IsEmpty());
   EXPECT_THAT(slices("forward,dtype=bf16,B=1,T=64,D=64,K=3"), IsEmpty()) << "one row tile";
 }
