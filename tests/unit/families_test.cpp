@@ -9,9 +9,9 @@
 namespace trigen {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::ElementsAre;
 
 Problem problem(const char* text) { return llvm::cantFail(parse_problem(text)); }
 std::string refusal(const char* family, const char* target, const char* text, const char* config) {
