@@ -26,8 +26,8 @@ double packed_blocks(const Problem& p) {
 
 std::optional<std::string> too_many_to_pack_weights(const Problem& p) {
   if (packed_blocks(p) <= kMostBlocks) return std::nullopt;
-  return ("packs W, at most 2^31 blocks of 64 columns; H=" + llvm::Twine(p.H) +
-          " heads of T=" + llvm::Twine(p.T) + " have more")
+  return ("packs W by at most 2^31 blocks; H=" + llvm::Twine(p.H) + ", T=" + llvm::Twine(p.T) +
+          " and K=" + llvm::Twine(p.K) + " need more")
       .str();
 }
 

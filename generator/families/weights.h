@@ -22,8 +22,8 @@ WeightOperand direct_weights(const Problem& problem);
 WeightOperand packed_weights(const Problem& problem);
 // Strips of 64 rows, of x's 16-bit type (templates/strips.h), where the problem's w stands for a matrix.
 WeightOperand strip_weights(const Problem& problem);
-// f32 that `map` and a launch of blocks of 64 x 64 make of W (templates/wgmma_tf32_sm90.h): W itself in
-// aligned rows, or its transpose.
+// f32 that `map` and a launch of blocks of 64 rows by up to 64 numbers make of W (templates/wgmma_tf32_sm90.h):
+// W itself in aligned rows, or its transpose, tap-major.
 WeightOperand packed_tf32_weights(const Problem& problem);
 
 // Why one launch cannot pack W, worded as what a family does; nullopt where it can.

@@ -40,8 +40,14 @@ FORMS = ("auto", "classic", "gram", "one_launch")
 _MOST_ROWS, _MOST_STEPS = 128, 64
 
 
+def _check_form(form: str) -> None:
+    if form not in FORMS:
+        raise ValueError(f"form={form!r} is not known; allowed: {', '.join(FORMS)}")
+
+
 def may_be_one_launch(m: int, steps: int, form: str, double: bool) -> bool:
     """Whether matrices of m rows, the shorter side, are one launch in a batch of some size, on a GPU that has it (Ampere and later)."""
+    _check_form(form)
     fits = m <= _MOST_ROWS and steps <= _MOST_STEPS and not double
     if form == "one_launch" and not fits:
         raise ValueError(
@@ -87,8 +93,7 @@ def triples_of(coefficients, steps) -> List[Triple]:
 
 def iterate(x, triples: List[Triple], form: str, gram):
     """The iterations from x [n, m, k], m <= k, whose singular values are at most 1. gram: the library's function of this name."""
-    if form not in FORMS:
-        raise ValueError(f"form={form!r} is not known; allowed: {', '.join(FORMS)}")
+    _check_form(form)
     m, k = x.shape[-2:]
     in_gram_form = form == "gram" or (form != "classic" and k >= _GRAM_FROM * m)
     return (_gram_form if in_gram_form else _classic)(x, triples, gram)

@@ -56,7 +56,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(c.warps_m == 1 && c.warps_n == 4 * kConsumers, "a warpgroup is 4 warps along the features");
   static_assert(kCluster == 1 || kCluster == 2, "feature tiles that share the row tile of W");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
-  static_assert(3 * 8 * kStages <= kBarrierBytes, "three barriers a stage");
+  static_assert(8 * (3 * kStages + 2 * kSlots) <= kBarrierBytes, "three barriers a stage, two a slot");
 };
 
 // One tile's tokens: `steps` along k in all, taps behind each other, the first `unmasked_steps` with all panels and nothing

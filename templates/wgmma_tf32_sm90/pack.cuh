@@ -1,6 +1,6 @@
 // The packing launch, for products that cannot read W in place: W (forward, rows that are not 16-byte
-// aligned) or its transpose (grad_input) into the workspace, rounded to tf32, with zeros where the triangle
-// ends.
+// aligned or hold taps) or its transpose (grad_input) into the workspace, tap-major, rounded to tf32, with zeros
+// where the triangle ends.
 #pragma once
 
 #include "params.h"

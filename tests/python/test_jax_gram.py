@@ -76,6 +76,7 @@ def test_bad_input_is_refused_in_words():
         "'trigen_gram' not implemented": lambda: jax.grad(lambda a: tj.gram(a).sum())(a),
         r"coefficients=\(1, 2\)": lambda: tj.orthogonalize(a, coefficients=(1, 2)),
         "form='fast' is not known; allowed: auto, classic, gram, one_launch": lambda: tj.orthogonalize(a, form="fast"),
+        "form='quick' is not known": lambda: jax.eval_shape(lambda a: tj.orthogonalize(a, form="quick"), a),
         "form='one_launch' with 129 rows or columns, 5 steps; allowed": lambda: tj.orthogonalize(
             jnp.zeros((200, 129)), form="one_launch"
         ),

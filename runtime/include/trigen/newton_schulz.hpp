@@ -85,7 +85,8 @@ class NewtonSchulz {
   }
 
   // Makes the plans: slow where they have to be compiled. One launch has coefficients in device memory, which is given back
-  // by the destructor: the runtime outlives the object, and neither happens during a capture.
+  // by the destructor: the runtime outlives the object, graphs that captured run() do not, neither constructor nor destructor
+  // is called during a capture, and a context that was made current for the one is for the other.
   NewtonSchulz(const Runtime& runtime, const NewtonSchulzOptions& options, int device = TRIGEN_CURRENT_DEVICE)
       : steps_(options.steps),
         n_(options.count),
@@ -182,13 +183,15 @@ class NewtonSchulz {
                         kOneLaunch = Form::kOneLaunch;
   static constexpr int kRestart = 3;
 
-  // Leaves kAuto to products where the GPU has no such kernel, or has it without clusters and is faster by products.
+  // Leaves kAuto to products where the GPU has no such kernel, or has it without clusters and is faster by products. That is
+  // known of a plan alone; one that cannot be made says nothing of products.
   void plan_one_launch(const Runtime& runtime, trigen_dtype dtype, int device) {
     Problem problem(TRIGEN_NEWTON_SCHULZ, dtype, n_, m_, k_);
     problem.K = step_count();
     problem.layout = tall_ ? TRIGEN_BDT : TRIGEN_BTD;
     const trigen_status status = runtime.try_plan(problem, device, &one_launch_);
-    if (form_ == kAuto && status == TRIGEN_UNSUPPORTED) return;
+    const bool products = status != TRIGEN_OK && !suits_one_launch(n_, m_, k_, false);
+    if (form_ == kAuto && (status == TRIGEN_UNSUPPORTED || products)) return;
     check(status);
     const trigen_plan_info info = one_launch_.describe();
     const bool clusters = std::atoi(info.target + 3) >= 90;  // behind "sm_"

@@ -328,8 +328,9 @@ typedef struct trigen_vector {
  *                X = x / max(|x|, eps), Frobenius norm, then for each of the K triples (a, b, c) of w
  *                X = (a I + b R + c R R) X, R = X X^T, and y = X.
  *                w is 3 K + 1 f32 in device memory, a, b, c of each step and then eps, with an f32's alignment; w_head and
- *                w_row are not used. An eps below 0 leaves x undivided, whose singular values are at most 1 then. Products of f16 whatever dtype is, summed in f32. n matrices x[n,T,D] one behind the
- *                other are B = n; in bdt their columns are contiguous
+ *                w_row are not used. An eps below 0 leaves x undivided, whose singular values are at most 1 then.
+ *                Products of f16 whatever dtype is, summed in f32. n matrices x[n,T,D] one behind the other are
+ *                B = n; in bdt their columns are contiguous
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
  * be the same view as y (forward, scan), residual the same view as x (grad_input, scan_grad_input) or w (gram), gate that of x
