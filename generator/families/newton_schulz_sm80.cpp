@@ -145,8 +145,8 @@ class NewtonSchulz final : public Family {
     work.grid = static_cast<double>(count);
     work.all = {{of_panels * work.grid, of_sides * work.grid}, work.grid, count};
     // One after the other. A panel that stays is waited for once; 128 x 128 x 128 take mma.sync 0.95 us, about three waits.
-    // Derived, not fitted (whole launches within 15 % on an H100): what a block of a cluster sends of R, f32 to its owner and f16 to all others, at 20 bytes a ns (slices of
-    // grad_weight: 2 us for 43 KB, H200, 2026-11-23), and 2 us for three barriers, the slowest block and the adding.
+    // Derived, not fitted (whole launches within 15 % on an H100): what a block of a cluster sends of R, f32 to its owner and
+    // f16 to all others, at 20 bytes a ns (slices of grad_weight: 2 us for 43 KB, H200, 2026-11-23), and 2 us for three barriers, the slowest block and the adding.
     const double waits = c.stages == 1 ? 2 + static_cast<double>(panels) / 4 : of_panels / 2,
                  sent = 6 * side * side * (1 - 1.0 / work.cluster),
                  meetings = work.cluster > 1 ? static_cast<double>(rounds) * (5.7 + sent / 7000) : 0,
