@@ -9,6 +9,7 @@ Sums are in float32, matrices between products in float16 whatever the data's ty
 
 from __future__ import annotations
 
+import operator
 from typing import List, Tuple
 
 Triple = Tuple[float, float, float]
@@ -91,30 +92,31 @@ def triples_of(coefficients, steps) -> List[Triple]:
     return [tuple(float(value) for value in listed[min(step, len(listed) - 1)]) for step in range(steps)]
 
 
-def iterate(x, triples: List[Triple], form: str, gram):
-    """The iterations from x [n, m, k], m <= k, whose singular values are at most 1. gram: the library's function of this name."""
+def iterate(x, triples: List[Triple], form: str, gram, times=operator.matmul):
+    """The iterations from x [n, m, k], m <= k, whose singular values are at most 1. gram: the library's function of this name.
+    times(q, x): Q X, where Q [n, m, m] is symmetric."""
     _check_form(form)
     m, k = x.shape[-2:]
     in_gram_form = form == "gram" or (form != "classic" and k >= _GRAM_FROM * m)
-    return (_gram_form if in_gram_form else _classic)(x, triples, gram)
+    return (_gram_form if in_gram_form else _classic)(x, triples, gram, times)
 
 
-def _classic(x, triples, gram):
+def _classic(x, triples, gram, times):
     for a, b, c in triples:
         square = gram(x)
-        x = gram(square, c=square, alpha=c, beta=b, gamma=a) @ x
+        x = times(gram(square, c=square, alpha=c, beta=b, gamma=a), x)
     return x
 
 
-def _gram_form(x, triples, gram):
+def _gram_form(x, triples, gram, times):
     r = gram(x)
     q = None
     for step, (a, b, c) in enumerate(triples):
         if step > 0 and step % RESTART == 0:
-            x, q = q @ x, None
+            x, q = times(q, x), None
             r = gram(x)
         z = gram(r, c=r, alpha=c, beta=b, gamma=a)
         q = z if q is None else gram(q, z)
         if step + 1 < len(triples) and (step + 1) % RESTART != 0:
             r = gram(gram(r, z), z)
-    return q @ x
+    return times(q, x)

@@ -319,9 +319,9 @@ def test_few_matrices_with_many_columns_are_products_one_by_one(n, m, k, cluster
     def size(steps, form):
         return muon._size_of(m, k, False, [(meta, meta)], steps, form)
 
-    assert (len(size(5, "auto")) > 3) is is_one
-    assert len(size(5, "gram")) == len(size(65, "auto")) == 3
-    assert m > 128 or len(size(5, "one_launch")) > 3
+    assert size(5, "auto") == (n, m, k, "btd", torch.float32 if is_one else None)
+    assert size(5, "gram") == size(65, "auto") == (n, m, k, "btd", None)
+    assert m > 128 or size(5, "one_launch").dtype
 
 
 def test_orthogonalize_keeps_its_input_and_writes_where_it_is_told():
@@ -378,11 +378,15 @@ SIZES = [(2, 24, 24), (1, 16, 40), (3, 24, 56), (1, 130, 140)]  # n, m, k
 
 @pytest.mark.parametrize("form", ["auto", "classic", "gram"])
 @pytest.mark.parametrize("steps", [1, 4, 5])
-def test_the_problems_of_an_orthogonalisation_are_known_before_it_runs(form, steps):
-    given = [torch.randn(m, k) for n, m, k in SIZES for _ in range(n)]
+@pytest.mark.parametrize("tall", [False, True])
+def test_the_problems_of_an_orthogonalisation_are_known_before_it_runs(form, steps, tall):
+    given = [torch.randn(*((k, m) if tall else (m, k))) for n, m, k in SIZES for _ in range(n)]
     with trigen.record() as seen:
         orthogonalize(given, steps=steps, form=form)
-    sizes = [(*size, torch.float32, "btd") if form == "auto" and size[1] <= 128 else size for size in SIZES]
+    sizes = [
+        muon.Size(n, m, k, "bdt" if tall and m < k else "btd", torch.float32 if form == "auto" and m <= 128 else None)
+        for n, m, k in SIZES
+    ]
     assert list(dict.fromkeys(muon.problems_of(sizes, steps, form))) == seen.problems
 
 
@@ -400,7 +404,7 @@ def test_an_orthogonalisation_makes_its_plans_side_by_side(device, library, monk
         return create(runtime, problem, device)
 
     monkeypatch.setattr(library.Runtime, "plan", plan)
-    sizes = [*SIZES[:3], (2, 24, 56, torch.float32, "btd")]
+    sizes = [*(muon.Size(*size, "btd") for size in SIZES[:3]), muon.Size(2, 24, 56, "btd", torch.float32)]
     muon._make_plans(sizes, 5, "auto", 0)
     wanted = set(muon.problems_of(sizes, 5, "auto"))
     assert len(made) == len(wanted) == 9 and set(made) == wanted and plans() == []
@@ -424,7 +428,7 @@ def test_orthogonalize_makes_the_plans_of_the_groups_that_kernels_serve(monkeypa
     )
     monkeypatch.setattr(muon, "_make_plans", lambda *given: asked.append(given))
     orthogonalize([torch.randn(16, 40), torch.randn(8, 8).double(), torch.randn(40, 16)], steps=3, form="gram")
-    assert asked == [([(2, 16, 40)], 3, "gram", -1)]
+    assert asked == [([(2, 16, 40, "btd", None)], 3, "gram", -1)]
 
 
 def test_plans_that_cannot_be_made_ahead_are_left_to_the_call(device, library, monkeypatch):

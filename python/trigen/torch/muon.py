@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -45,13 +45,18 @@ def orthogonalize(
         groups = _groups(given, results)
         sizes = {key: _size_of(*key, members, len(triples), form) for key, members in groups.items()}
         if given and products.on_gpu(given[0]):
-            _make_plans([size for size in sizes.values() if size], len(triples), form, given[0].get_device())
+            _make_plans(
+                [size for (_, _, double), size in sizes.items() if not double],
+                len(triples),
+                form,
+                given[0].get_device(),
+            )
         for (m, k, double), members in groups.items():
             size = sizes[m, k, double]
-            if size and len(size) > 3:
+            if size.dtype:
                 _at_once(size, members, triples, eps, form)
             else:
-                _group(m, k, torch.float64 if double else torch.float32, members, triples, eps, form)
+                _group(size, torch.float64 if double else torch.float32, members, triples, eps, form)
     return results[0] if single else results
 
 
@@ -113,8 +118,14 @@ def _groups(given, results) -> Dict[Tuple[int, int, bool], Members]:
     return groups
 
 
-# (n, m, k) of a group of matrices, and where newton_schulz makes all steps of it, dtype and layout of its batch.
-Size = Union[Tuple[int, int, int], Tuple[int, int, int, torch.dtype, str]]
+class Size(NamedTuple):
+    """A group of matrices, and how its batch lies: n x m x k, or in "bdt" n x k x m."""
+
+    n: int
+    m: int
+    k: int
+    layout: str
+    dtype: Optional[torch.dtype] = None  # of newton_schulz's batch; None: products one by one
 
 
 def _has_clusters(device: int) -> bool:
@@ -122,20 +133,18 @@ def _has_clusters(device: int) -> bool:
     return device < 0 or torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def _size_of(m, k, double, members, steps, form) -> Optional[Size]:
-    """None: in double precision, which has no kernels."""
+def _size_of(m, k, double, members, steps, form) -> Size:
     n = sum(len(one) for one, _ in members)
     may_be = may_be_one_launch(m, steps, form, double)
-    if double:
-        return None
-    device = members[0][0].get_device()
-    suits = has_tf32(device) and suits_one_launch(n, m, k, _has_clusters(device))  # from Ampere on
-    if not (may_be and (form == "one_launch" or suits)):
-        return n, m, k
-    dtypes = {one.dtype for one, _ in members}
     first = members[0][0]
     tall = first.stride(-2) == 1 and first.stride(-1) != 1
-    return n, m, k, dtypes.pop() if len(dtypes) == 1 else torch.float32, "bdt" if tall else "btd"
+    size = Size(n, m, k, "bdt" if tall else "btd")
+    device = first.get_device()
+    suits = has_tf32(device) and suits_one_launch(n, m, k, _has_clusters(device))  # from Ampere on
+    if not (may_be and (form == "one_launch" or suits)):
+        return size
+    dtypes = {one.dtype for one, _ in members}
+    return size._replace(dtype=dtypes.pop() if len(dtypes) == 1 else torch.float32)
 
 
 _planned: set = set()  # (sizes, steps, form, device) whose plans were made
@@ -151,7 +160,7 @@ def _make_plans(sizes, steps, form, device) -> None:
 
 
 def problems_of(sizes, steps, form) -> List[str]:
-    """What the iterations of [n, m, k] matrices ask of gram, for each of `sizes`, in order: from a run without data."""
+    """What the iterations ask of the library, for each of `sizes`, in order: from a run without data."""
     asked: List[str] = []
 
     def ask(a, b=None, c=None, **factors):
@@ -160,67 +169,100 @@ def problems_of(sizes, steps, form) -> List[str]:
         return d
 
     for size in sizes:
-        if len(size) > 3:
-            asked.append(products.newton_schulz_text(*size, steps))
-            continue
-        iterate(torch.empty(size, dtype=torch.float16, device="meta"), [(1.0, 1.0, 1.0)] * steps, form, ask)
+        if size.dtype:
+            asked.append(products.newton_schulz_text(*size[:3], size.dtype, size.layout, steps))
+        else:
+            x = torch.empty(_lying(size), dtype=torch.float16, device="meta")
+            iterate(_turned(x, size), [(1.0, 1.0, 1.0)] * steps, form, ask, _times)
     return asked
 
 
-def _group(m, k, wide, members, triples, eps, form, product=gram) -> None:
-    results = [result for batch in members for result in batch[1].unbind()]
-    # A quotient of 16 bits would be rounded twice.
-    sources = [one if one.dtype is wide else one.to(wide) for batch in members for one in batch[0].unbind()]
-    x = torch.empty(
-        len(sources), m, k, dtype=wide if wide is torch.float64 else torch.float16, device=sources[0].device
-    )
-    norms = torch.stack(torch._foreach_norm(sources, dtype=wide)).clamp_(min=eps)
-    torch._foreach_copy_(list(x.unbind()), torch._foreach_div(sources, list(norms.unbind())))
-    x = iterate(x, triples, form, product)
-    torch._foreach_copy_(results, list(x.unbind()))
+def _lying(size) -> Tuple[int, int, int]:
+    n, m, k = size[:3]
+    return (n, m, k) if size.layout == "btd" else (n, k, m)
+
+
+def _turned(batch, size) -> torch.Tensor:
+    """[n, m, k] as it lies, and back."""
+    return batch if size.layout == "btd" else batch.mT
+
+
+def _batch(size, dtype, device) -> torch.Tensor:
+    return _turned(launch.empty(_lying(size), dtype=dtype, device=device), size)
+
+
+def _times(q, x) -> torch.Tensor:
+    """Q X, Q symmetric, that lies as X does."""
+    return q @ x if x.stride(-1) == 1 else (x.mT @ q).mT
+
+
+_LARGE = 1 << 21  # elements from which on a matrix of a list has launches of its own, in place of a copy
+
+
+def _group(size, wide, members, triples, eps, form, product=gram) -> None:
+    sources, results = zip(*members)
+    kept = wide if wide is torch.float64 else torch.float16
+    x = _batch(size, kept, sources[0].device)
+    parts = sources if size.m * size.k >= _LARGE else [_gathered(sources, size)]
+    for part, to in zip(parts, x.split([len(part) for part in parts])):
+        # In two steps, as one reduction to few numbers has few blocks (16 us of 32 x 256 x 256 on an H200). Quotients are `wide`, rounded once.
+        rows = torch.linalg.vector_norm(_turned(part, size), dim=-1, dtype=wide)
+        norms = torch.linalg.vector_norm(rows, dim=-1).clamp_(min=eps)
+        torch.div(part, norms[:, None, None], out=to)
+    _scatter(iterate(x, triples, form, product, _times), results, size)
+
+
+def _gathered(sources, size) -> torch.Tensor:
+    """The matrices [n, m, k] of a group as one batch: as they lie, or copied."""
+    dtypes = {one.dtype for one in sources}
+    dtype = size.dtype or (dtypes.pop() if len(dtypes) == 1 else torch.float32)
+    x = _together(sources, dtype, size)
+    if x is not None:
+        return x
+    x = _batch(size, dtype, sources[0].device)
+    if all(one.dtype is dtype for one in sources):
+        torch.cat([_turned(one, size) for one in sources], out=_turned(x, size))
+    else:
+        torch._foreach_copy_(list(x.split([len(one) for one in sources])), list(sources))
+    return x
+
+
+def _scatter(y, results, size) -> None:
+    whole = _together(results, results[0].dtype, size)
+    if whole is not None:
+        whole.copy_(y)
+    else:
+        torch._foreach_copy_(list(results), list(y.split([len(one) for one in results])))
 
 
 def _at_once(size, members, triples, eps, form) -> None:
     """All steps of a group by one launch, from one batch and to one."""
-    n, m, k, dtype, layout = size
     plain = not products.on_gpu(members[0][0])
     if plain and recording.active is not None:
-        recording.active.add(products.newton_schulz_text(*size, len(triples)))
+        recording.active.add(products.newton_schulz_text(*size[:3], size.dtype, size.layout, len(triples)))
     if plain or not _launched(size, members, products.steps_on(triples, eps, members[0][0].device)):
-        _group(m, k, torch.float32, members, triples, eps, form, products.plain_gram)
+        _group(size, torch.float32, members, triples, eps, form, products.plain_gram)
 
 
 def _launched(size, members, steps) -> bool:
-    n, m, k, dtype, layout = size
     sources, results = zip(*members)
-    turned = (lambda one: one) if layout == "btd" else (lambda one: one.mT)
-
-    def batch():
-        return turned(launch.empty((n, m, k) if layout == "btd" else (n, k, m), dtype=dtype, device=sources[0].device))
-
-    x, y = (_together(views, dtype, turned) for views in (sources, results))
-    if x is None:
-        x = batch()
-        if all(one.dtype is dtype for one in sources):
-            torch.cat([turned(one) for one in sources], out=turned(x))
-        else:
-            torch._foreach_copy_(list(x.split([len(one) for one in sources])), list(sources))
+    x, y = _gathered(sources, size), _together(results, size.dtype, size)
     lies = y is not None and x.data_ptr() != y.data_ptr() and not products.overlap(x, y)
     if not lies:
-        y = batch()
-    if not products.newton_schulz(x, y, layout, steps):
+        y = _batch(size, size.dtype, x.device)
+    if not products.newton_schulz(x, y, size.layout, steps):
         return False
     if not lies:
         torch._foreach_copy_(list(results), list(y.split([len(one) for one in results])))
     return True
 
 
-def _together(views, dtype, turned):
+def _together(views, dtype, size):
     """[n, m, k] of the memory where `views` of it lie one behind the other from 16-byte aligned on, or None."""
     first, last = views[0], views[-1]
     begin = at = first.data_ptr()
     for one in views:
-        if one.dtype is not dtype or one.data_ptr() != at or not turned(one).is_contiguous():
+        if one.dtype is not dtype or one.data_ptr() != at or not _turned(one, size).is_contiguous():
             return None
         at += one.numel() * one.element_size()
     if begin % 16 or first.untyped_storage().data_ptr() != last.untyped_storage().data_ptr():
