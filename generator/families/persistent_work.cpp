@@ -157,9 +157,9 @@ int loads_of_reduction(const StreamK& s, int grid) {
 }
 
 // The same where parts hold whole batches: templates/persistent/stacked.cuh, an item for every 8 elements.
-int loads_of_stacks(const StreamK& s, int tokens, int grid) {
+int loads_of_stacks(const StreamK& s, int tokens, int batches, int grid) {
   constexpr int kWidth = 8, kRuns = weight::kReduceThreads / kWidth, kLoads = 8, kStart = 12;
-  const int each = schedule::ceil_div(s.split * weight::kConsumers * weight::stacked(tokens), kRuns);
+  const int each = schedule::ceil_div(s.split * weight::kConsumers * batches, kRuns);
   const int64_t items = int64_t{s.wide} * schedule::ceil_div(tokens * tokens, kWidth);
   return static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(each, kLoads) * kLoads + kStart);
 }
@@ -235,8 +235,10 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   if (weight::slices(c)) return sliced_weight_work(p, target, c);
   const bool stacks = weight::stacks(c);
-  const double stacked_rows =
-      static_cast<double>(p.T) * weight::stacked(static_cast<int>(p.T));  // of a panel
+  // Of a panel: batches, their rows, and what lands in shared memory: zeros behind contiguous tokens, too.
+  const int batches = stacks ? weight::stacked(kernel_shape(p), c) : 1;
+  const auto stacked_rows = static_cast<double>(p.T * batches),
+             landing_rows = weight::contiguous_tokens(kernel_shape(p), c) ? kPanel : stacked_rows;
   const int sharers = std::max(1, c.cluster);
   const bool square = weight::squares(c);
   const StreamK s = weight_stream_k(p, c, grid);
@@ -258,7 +260,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
     const double a = square ? c.tile_m / 2.0 : c.tile_m, b = columns / (square ? 2 : sharers);
     // Stacked batches: each warpgroup multiplies its own batch.
-    const double fed = shared * (stacks ? 4.0 * stacked_rows : a + b);
+    const double fed = shared * (stacks ? 4.0 * landing_rows : a + b);
     work.steps.push_back({.products = shared * c.tile_m * (stacks ? 2.0 * c.tile_n : columns) * depth,
                           .feed_bytes = 128 * fed,
                           .split_bytes = split_lines ? 128 * fed : 0,
@@ -292,8 +294,8 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                                                                   : llvm::StringLiteral("add_parts_after"),
                            .bytes = parts,
                            .parts = diagonals ? loads_of_diagonals(s, static_cast<int>(p.T), reduce_grid)
-                                    : stacks  ? loads_of_stacks(s, static_cast<int>(p.T), reduce_grid)
-                                              : loads_of_reduction(s, reduce_grid)});
+                                    : stacks ? loads_of_stacks(s, static_cast<int>(p.T), batches, reduce_grid)
+                                             : loads_of_reduction(s, reduce_grid)});
   put_copies(work, p, c);
   return work;
 }

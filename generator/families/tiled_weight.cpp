@@ -68,7 +68,7 @@ bool allows(const Problem& p, const Config& c) {
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
   if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
   if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
-  if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
+  if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && c.activations == Access::kDirect;
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
   if (p.K > 1) return false;
@@ -186,11 +186,11 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
   };
   // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map.
   const auto box = [&](MapSource source) {
-    const auto T = static_cast<int>(p.T);
-    if (c.box > 0)
-      return weight::contiguous_tokens(kernel_shape(p), c) ? with_rows(operand(source), c.box)
-                                                           : with_columns(operand(source), c.box);
-    return weight::stacks(c) ? with_rows(operand(source), T, weight::stacked(T)) : operand(source);
+    const Shape shape = kernel_shape(p);
+    const bool tokens = weight::contiguous_tokens(shape, c);
+    if (c.box > 0) return tokens ? with_rows(operand(source), c.box) : with_columns(operand(source), c.box);
+    return weight::stacks(c) && !tokens ? with_rows(operand(source), shape.T, weight::stacked(shape, c))
+                                        : operand(source);
   };
   product.maps = {box(MapSource::kY), box(MapSource::kX),
                   c.vec_c == 8 && p.K == 1 ? weights_map(p) : operand(MapSource::kX)};

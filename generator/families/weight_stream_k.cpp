@@ -21,7 +21,8 @@ StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
   const int features = weight::block_depth(p.dtype);
   const int box = c.box > 0 ? c.box : features;
   const auto B = static_cast<int>(p.B), T = static_cast<int>(p.T);
-  const int batches = weight::stacks(c) ? schedule::ceil_div(B, weight::kConsumers * weight::stacked(T)) : B;
+  const int batches =
+      weight::stacks(c) ? schedule::ceil_div(B, weight::kConsumers * weight::stacked(kernel_shape(p), c)) : B;
   const packing::Rows rows =
       packs_activations(p, c) ? slot_rows(p) : packing::Rows(false, batches, static_cast<int>(p.D));
   const int scale = weight::stream_k_scale(c);

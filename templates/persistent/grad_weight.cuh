@@ -210,13 +210,14 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
       if constexpr (stacks(C.config)) {
-        constexpr int kBatches = stacked(C.shape.T);
-        ptx::mbarrier_arrive_expect(full, 2 * kConsumers * kBatches * C.shape.T * 128);
+        constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+        ptx::mbarrier_arrive_expect(full, 2 * kConsumers * stack_bytes<C>);
 #pragma unroll
         for (int i = 0; i < kConsumers; ++i) {
-          const int first = (kConsumers * from.batch + i) * kBatches;
-          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, from.feature, 0, head, first);
-          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, from.feature, 0, head, first);
+          const int first = (kConsumers * from.batch + i) * stacked(C.shape, C.config),
+                    across = kTokens ? 0 : from.feature, down = kTokens ? from.feature : 0;
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, across, down, head, first);
+          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, across, down, head, first);
         }
       } else {
         ptx::mbarrier_arrive_expect(full, ((once ? 0 : 2) + panels) * kPanelBytes);

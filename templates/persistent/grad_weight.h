@@ -45,9 +45,12 @@ TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ? c.tile_m / 64 : kConsumers; }
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 // tile_m = 64, for T <= 64: each multiplying warpgroup has 64 rows of dy and of x of its own, as many batches one
-// below the other as fit, and sums 64 x 64, of which the T x T blocks on the diagonal count (stacked.cuh).
+// below the other as fit, one where tokens are contiguous, and sums 64 x 64, of which the T x T blocks on the diagonal count
+// (stacked.cuh).
 TRIGEN_HOST_DEVICE constexpr bool stacks(const Config& c) { return c.tile_m == kPanel && !slices(c); }
-TRIGEN_HOST_DEVICE constexpr int stacked(int T) { return kPanel / schedule::max(T, 1); }
+TRIGEN_HOST_DEVICE constexpr int stacked(const Shape& s, const Config& c) {
+  return contiguous_tokens(s, c) ? 1 : kPanel / schedule::max(s.T, 1);
+}
 // Panels of x in a stage.
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
   return stacks(c) ? kConsumers : c.tile_n / kPanel;

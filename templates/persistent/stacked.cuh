@@ -12,15 +12,19 @@
 namespace trigen::persistent::weight {
 
 // Rows of the ring's panels that no batch fills become zeros, before the loads begin: their sums are dropped,
-// but wgmma reads them.
+// but wgmma reads them. TMA writes zeros where contiguous tokens end.
+template <Kernel C>
+inline constexpr int stack_bytes = contiguous_tokens(C.shape, C.config)
+                                       ? kPanelBytes
+                                       : C.shape.T* stacked(C.shape, C.config) * 128;
 template <Kernel C>
 __device__ __forceinline__ void clear_unfilled(unsigned ring) {
-  constexpr int kFilled = C.shape.T * stacked(C.shape.T) * 128, kVectors = (kPanelBytes - kFilled) / 16;
+  constexpr int kVectors = (kPanelBytes - stack_bytes<C>) / 16;
   constexpr unsigned kZeros[4] = {};
   if constexpr (kVectors > 0) {
     for (int i = static_cast<int>(threadIdx.x); i < C.config.stages * 2 * kConsumers * kVectors;
          i += threads(C.config))
-      ptx::store_shared<16>(ring + i / kVectors * kPanelBytes + kFilled + i % kVectors * 16, kZeros);
+      ptx::store_shared<16>(ring + i / kVectors * kPanelBytes + stack_bytes<C> + i % kVectors * 16, kZeros);
     ptx::fence_async_shared();
   }
 }
@@ -28,7 +32,7 @@ __device__ __forceinline__ void clear_unfilled(unsigned ring) {
 // One warpgroup's sums.
 template <Kernel C>
 __device__ __forceinline__ void store_stack(float* part, const float* sum, unsigned group) {
-  constexpr int T = C.shape.T, kBatches = stacked(T);
+  constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config);
   const int lane = static_cast<int>(threadIdx.x % 32),
             line = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
   float* const own = part + group * (kPanel * kPanel);
@@ -67,7 +71,8 @@ __device__ __forceinline__ void write_element(const Params& p, int head, int row
 // be added, their sums are then added in order.
 template <Kernel C>
 __device__ __forceinline__ void reduce_stacked(const Params& p) {
-  constexpr int T = C.shape.T, kBatches = stacked(T), kEach = kConsumers * kBatches;  // addends of a part
+  constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config),
+                kEach = kConsumers * kBatches;  // addends of a part
   constexpr int kWidth = 8, kRuns = kReduceThreads / kWidth, kLoads = 8;
   constexpr int kItems = (T * T + kWidth - 1) / kWidth,  // of a head
       kBiasItems = C.shape.bias ? (T + kWidth - 1) / kWidth : 0;

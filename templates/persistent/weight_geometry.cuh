@@ -31,7 +31,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
 
   static_assert(makes_weights(C.shape.op), "sums dW");
   static_assert(C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config) ||
-                    (C.shape.dtype != DType::kF32 && C.shape.K <= 1 && !stacks(C.config)),
+                    (C.shape.dtype != DType::kF32 && C.shape.K <= 1),
                 "features contiguous, or tokens of 16-bit data and one tap");
   static_assert(C.shape.dtype != DType::kF32 || (C.shape.math == Math::kTF32 && C.shape.K <= 1),
                 "16-bit data; f32 of one tap, multiplied as tf32");

@@ -11,7 +11,7 @@ template <Kernel C>
 __device__ __forceinline__ packing::Rows depth_rows(const Params& p, int features) {
   constexpr bool kJoined =
       packing::packs_activations(C.shape, C.config) && packing::joins_batches(C.shape.op, C.shape.K);
-  return {kJoined, stacks(C.config) ? schedule::ceil_div(p.B, kConsumers * stacked(C.shape.T)) : p.B,
+  return {kJoined, stacks(C.config) ? schedule::ceil_div(p.B, kConsumers * stacked(C.shape, C.config)) : p.B,
           features};
 }
 
