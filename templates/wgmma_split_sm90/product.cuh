@@ -82,47 +82,70 @@ __device__ __forceinline__ void load_product(const BoxLoader<C>& loader, const P
   }
 }
 
-// Sums of features `feature`, + 1 of one row become outputs.
+// A panel's sums of one row become outputs: two features a thread, from `feature` on, in each of eight groups of 8. What is added
+// comes in before the first output leaves, all loads under way at once.
 template <Kernel C>
-__device__ __forceinline__ void store_pair(const Params& p, int head, int batch, int row, int feature,
-                                           int features, float bias, float low, float high) {
-  constexpr Shape s = C.shape;
-  float v[2] = {low, high};
-  const auto at = [&](const Activations& t) {
-    return static_cast<float*>(t.data) + (batch * t.batch + head * t.head + row * t.row + feature);
-  };
-  constexpr bool kPairs = C.config.vec_c > 1;
-  const int count = kPairs || feature + 1 < features ? 2 : 1;
-  const auto read = [&](const Activations& t, float(&w)[2]) {
-    if constexpr (kPairs) {
-      const float2 pair = *reinterpret_cast<const float2*>(at(t));
-      w[0] = pair.x, w[1] = pair.y;
-    } else {
-      w[0] = at(t)[0], w[1] = count > 1 ? at(t)[1] : 0.0f;
+struct RowEpilogue {
+  static constexpr Shape s = C.shape;
+  static constexpr bool kPairs = C.config.vec_c > 1;
+  static constexpr int kGroups = 8;
+
+  const Params& p;
+  int head, batch, row, feature, features;
+  float gate[s.gate ? kGroups : 1][2], residual[s.residual ? kGroups : 1][2];
+
+  __device__ __forceinline__ RowEpilogue(const Params& p, int head, int batch, int row, int feature,
+                                         int features)
+      : p(p), head(head), batch(batch), row(row), feature(feature), features(features) {
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) {
+      if constexpr (s.gate) read(gate[n], p.gate, n);
+      if constexpr (s.residual) read(residual[n], p.residual, n);
     }
-  };
-  const auto write = [&](const Activations& t) {
-    if constexpr (kPairs) {
-      *reinterpret_cast<float2*>(at(t)) = make_float2(v[0], v[1]);
-    } else {
-      at(t)[0] = v[0];
-      if (count > 1) at(t)[1] = v[1];
+  }
+  __device__ __forceinline__ void store(int n, float bias, float low, float high) const {
+    if (count(n) == 0) return;
+    float v[2] = {low, high};
+    if constexpr (s.bias) v[0] += bias, v[1] += bias;
+    if constexpr (s.pre) write(p.pre, n, v);
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      v[e] = activate<s.act>(v[e]);
+      if constexpr (s.gate) v[e] *= gate[n][e];
+      if constexpr (s.residual) v[e] += residual[n][e];
     }
-  };
-  if constexpr (s.bias) v[0] += bias, v[1] += bias;
-  if constexpr (s.pre) write(p.pre);
-  v[0] = activate<s.act>(v[0]), v[1] = activate<s.act>(v[1]);
-  float w[2];
-  if constexpr (s.gate) {
-    read(p.gate, w);
-    v[0] *= w[0], v[1] *= w[1];
+    write(s.op == Op::kForward ? p.y : p.x, n, v);
   }
-  if constexpr (s.residual) {
-    read(p.residual, w);
-    v[0] += w[0], v[1] += w[1];
+
+ private:
+  // Features of the thread's two that there are.
+  __device__ __forceinline__ int count(int n) const {
+    const int left = features - (feature + 8 * n);
+    return kPairs ? (left > 0 ? 2 : 0) : left > 1 ? 2 : left > 0 ? 1 : 0;
   }
-  write(s.op == Op::kForward ? p.y : p.x);
-}
+  __device__ __forceinline__ float* at(const Activations& t, int n) const {
+    return static_cast<float*>(t.data) + (batch * t.batch + head * t.head + row * t.row + (feature + 8 * n));
+  }
+  // Without branches, which would wait: what is not there is read from the tensor's first element.
+  __device__ __forceinline__ void read(float (&w)[2], const Activations& t, int n) const {
+    unsigned bits[2];
+    if constexpr (kPairs) {
+      ptx::load_global<8>(bits, count(n) > 0 ? at(t, n) : t.data);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) ptx::load_global<4>(bits + e, count(n) > e ? at(t, n) + e : t.data);
+    }
+    w[0] = __uint_as_float(bits[0]), w[1] = __uint_as_float(bits[1]);
+  }
+  __device__ __forceinline__ void write(const Activations& t, int n, const float (&v)[2]) const {
+    if constexpr (kPairs) {
+      *reinterpret_cast<float2*>(at(t, n)) = make_float2(v[0], v[1]);
+    } else {
+      at(t, n)[0] = v[0];
+      if (count(n) > 1) at(t, n)[1] = v[1];
+    }
+  }
+};
 
 // One multiplying warpgroup.
 template <Kernel C>
@@ -156,11 +179,11 @@ __device__ __forceinline__ void multiply_product(const Params& p, const SplitRin
         const int feature =
             (panel + j - batch * tiles.batch_panels) * kPanel + static_cast<int>(multiplier.lane % 4 * 2);
         if (batch >= p.B) continue;
+        const RowEpilogue<C> epilogue(p, head, batch, t, feature, tiles.features);
 #pragma unroll
-        for (int n = 0; n < 8; ++n)
-          if (feature + 8 * n < tiles.features)
-            store_pair<C>(p, head, batch, t, feature + 8 * n, tiles.features, bias,
-                          multiplier.sum[32 * j + 4 * n + 2 * i], multiplier.sum[32 * j + 4 * n + 2 * i + 1]);
+        for (int n = 0; n < RowEpilogue<C>::kGroups; ++n)
+          epilogue.store(n, bias, multiplier.sum[32 * j + 4 * n + 2 * i],
+                         multiplier.sum[32 * j + 4 * n + 2 * i + 1]);
       }
     }
   }

@@ -267,20 +267,11 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
                       static_cast<int>(group);
     task.columns.locate(panel, batch, feature);
     feature += static_cast<int>(32 * (warp / 2));
-    const TokenEpilogue<C> finish{p, head, batch, task.tokens, task.features, feature + own.feature()};
 #pragma unroll
     for (int i = 0; i < kPanels; ++i) {
-      const int first = tile.token(i);
-      const bool any = tile.range(i).steps > 0;  // else the products left no sum
-      output.store(sum + 32 * i, map_out, feature, first, head, batch, own, [&](int token, float(&v)[2]) {
-        if (!any) v[0] = v[1] = 0.0f;
-        float bias = 0.0f;
-        if constexpr (C.shape.bias)
-          if (first + token < task.tokens)
-            bias =
-                static_cast<const float*>(p.bias)[static_cast<long long>(head) * task.tokens + first + token];
-        finish(first + token, bias, v);
-      });
+      const bool any = tile.range(i).steps > 0;
+      output.store(sum + 32 * i, any, map_out, feature, own,
+                   {p, head, batch, task.tokens, task.features, feature + own.feature(), tile.token(i)});
     }
   }
   output.finish();

@@ -35,33 +35,58 @@ __device__ __forceinline__ unsigned feature_offset(unsigned row, int feature) {
   return at / 32 * (kPanelBytes / 2) + row * 128 + ((at / 4 % 8 ^ (row & 7)) << 4) + at % 4 * 4;
 }
 
-// Epilogue of two neighbouring features' sums of one token.
+// Epilogue of a panel: a thread has two neighbouring features of kTokens of its 64 tokens. What is added to kAtOnce of them comes
+// in before the first of their outputs leaves, all loads under way at once: one behind the other they are a latency of memory each.
 template <Kernel C>
-struct TokenEpilogue {
+struct PanelEpilogue {
   static constexpr Shape s = C.shape;
-  const Params& p;
-  int head, batch, tokens, features, feature;
+  static constexpr int kTokens = 16,
+                       kAtOnce = kTokens / (s.gate && s.residual ? 2 : 1) / (C.config.tile_m > 128 ? 2 : 1);
+  // The i-th token of a thread.
+  __device__ __forceinline__ static int token_of(int i) {
+    return i / 2 * 8 + static_cast<int>(threadIdx.x % 4 * 2) + i % 2;
+  }
 
-  __device__ __forceinline__ void operator()(int token, float bias, float (&v)[2]) const {
-    const bool inside = token < tokens && feature < features && batch < p.B;
-    const auto at = [&](const Activations& t) {
-      return reinterpret_cast<float2*>(static_cast<float*>(t.data) +
-                                       (batch * t.batch + head * t.head + token * t.row + feature));
-    };
-    if constexpr (s.bias) v[0] += bias, v[1] += bias;
+  const Params& p;
+  int head, batch, tokens, features, feature, first;  // first: the panel's first token
+  float bias[kAtOnce];
+  unsigned gate[kAtOnce][2], residual[kAtOnce][2];
+
+  // The thread's tokens from its i-th one on.
+  __device__ __forceinline__ void fetch(int i) {
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if constexpr (s.bias)
+        bias[j] =
+            token(i + j) < tokens
+                ? static_cast<const float*>(p.bias)[static_cast<long long>(head) * tokens + token(i + j)]
+                : 0.0f;
+      if constexpr (s.gate) read(gate[j], p.gate, i + j);
+      if constexpr (s.residual) read(residual[j], p.residual, i + j);
+    }
+  }
+  __device__ __forceinline__ void operator()(int i, float (&v)[2]) const {
+    if constexpr (s.bias) v[0] += bias[i % kAtOnce], v[1] += bias[i % kAtOnce];
     if constexpr (s.pre)
-      if (inside) *at(p.pre) = make_float2(v[0], v[1]);
+      if (inside(i)) *reinterpret_cast<float2*>(at(p.pre, i)) = make_float2(v[0], v[1]);
     v[0] = activate_fast<s.act>(v[0]), v[1] = activate_fast<s.act>(v[1]);
-    if constexpr (s.gate)
-      if (inside) {
-        const float2 g = *at(p.gate);
-        v[0] *= g.x, v[1] *= g.y;
-      }
-    if constexpr (s.residual)
-      if (inside) {
-        const float2 r = *at(p.residual);
-        v[0] += r.x, v[1] += r.y;
-      }
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if constexpr (s.gate) v[e] *= __uint_as_float(gate[i % kAtOnce][e]);
+      if constexpr (s.residual) v[e] += __uint_as_float(residual[i % kAtOnce][e]);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ int token(int i) const { return first + token_of(i); }
+  __device__ __forceinline__ bool inside(int i) const {
+    return token(i) < tokens && feature < features && batch < p.B;
+  }
+  __device__ __forceinline__ float* at(const Activations& t, int i) const {
+    return static_cast<float*>(t.data) + (batch * t.batch + head * t.head + token(i) * t.row + feature);
+  }
+  __device__ __forceinline__ void read(unsigned (&w)[2], const Activations& t, int i) const {
+    ptx::load_global<8>(w, inside(i) ? at(t, i) : t.data);  // without a branch, which would wait
   }
 };
 
@@ -74,27 +99,25 @@ struct OutputPanels : persistent::Staging<Geometry<C>::kStorePanels, 64> {
   __device__ __forceinline__ OutputPanels(const Ring<G>& ring, int pair)
       : Staging(ring.base + G::kInputBytes + pair * G::kStorePanels * kPanelBytes, 1 + pair) {}
 
-  // Stores 64 tokens, whose 32 sums a thread begin at `sum`. finish(token of the panel, pair of values).
+  // Stores 64 tokens, whose 32 sums a thread begin at `sum`. `any`: else the products left none.
   // (The bits are moved by hand: NVRTC would move them where the products end, and ptxas then runs those one
   // after the other, C7514.)
-  template <class Finish>
-  __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int feature, int token,
-                                        int head, int batch, const FeatureLane& own, const Finish& finish) {
-    const unsigned lane = threadIdx.x % 32, target = this->claim();
+  __device__ __forceinline__ void store(const float* sum, bool any, const TensorMap& map, int feature,
+                                        const FeatureLane& own, PanelEpilogue<C> finish) {
+    using Epilogue = PanelEpilogue<C>;
+    unsigned target;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const unsigned row = 8 * j + lane % 4 * 2 + i;
-        float v[2] = {sum[4 * j + i], sum[4 * j + 2 + i]};
-        finish(static_cast<int>(row), v);
-        unsigned words[2];
-        asm volatile("mov.b32 %0, %1;" : "=r"(words[0]) : "f"(v[0]));
-        asm volatile("mov.b32 %0, %1;" : "=r"(words[1]) : "f"(v[1]));
-        ptx::store_shared<8>(target + own.offset(row), words);
-      }
+    for (int i = 0; i < Epilogue::kTokens; ++i) {
+      if (i % Epilogue::kAtOnce == 0) finish.fetch(i);
+      if (i == 0) target = this->claim();
+      float v[2] = {any ? sum[4 * (i / 2) + i % 2] : 0.0f, any ? sum[4 * (i / 2) + 2 + i % 2] : 0.0f};
+      finish(i, v);
+      unsigned words[2];
+      asm volatile("mov.b32 %0, %1;" : "=r"(words[0]) : "f"(v[0]));
+      asm volatile("mov.b32 %0, %1;" : "=r"(words[1]) : "f"(v[1]));
+      ptx::store_shared<8>(target + own.offset(Epilogue::token_of(i)), words);
     }
-    this->send(map, target, feature, token, head, batch);
+    this->send(map, target, feature, finish.first, finish.head, finish.batch);
   }
 };
 
