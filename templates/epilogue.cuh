@@ -82,6 +82,33 @@ __device__ __forceinline__ void store_outputs(const Params& p, const At& at, con
   ptx::store_global<kSize>(at(makes_rows(s.op) ? p.y : makes_vectors(s.op) ? p.pre : p.x), out.w);
 }
 
+// The epilogue's operands of a tile of forward or grad_input, from row and column (m, n) on, into the L2 while its products are made:
+// at the tile's end a thread reads them one behind the other.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_operands(const Params& p, const Sizes& z, int head, int first_row,
+                                                  int first_column, int thread) {
+  constexpr Shape s = C.shape;
+  constexpr Config c = C.config;
+  if constexpr (!makes_weights(s.op) && (s.gate || s.residual)) {
+    constexpr bool kRows = schedule::rows_contiguous(s);
+    constexpr int kLine = 128 / kBytes<s.dtype>, kAlong = kRows ? c.tile_m : c.tile_n,
+                  kLines = (kAlong + kLine - 1) / kLine, kCount = (kRows ? c.tile_n : c.tile_m) * kLines,
+                  kThreads = 32 * c.warps_m * c.warps_n;
+    for (int id = thread; id < kCount; id += kThreads) {
+      const int along = id % kLines * kLine, across = id / kLines;
+      const int row = first_row + (kRows ? along : across), column = first_column + (kRows ? across : along);
+      if (row >= z.T || column >= z.B * z.D) continue;
+      const int b = column / z.D, d = column - b * z.D;
+      const auto prefetch = [&](const Activations& t) {
+        ptx::prefetch_l2(static_cast<const Storage<s.dtype>*>(t.data) +
+                         (b * t.batch + head * t.head + (kRows ? d * t.row + row : row * t.row + d)));
+      };
+      if constexpr (s.gate) prefetch(p.gate);
+      if constexpr (s.residual) prefetch(p.residual);
+    }
+  }
+}
+
 // One vector of forward or grad_input. `row` and `column` are m and n of its first element.
 template <Kernel C, int kVec>
 __device__ __forceinline__ void store_activations(const Params& p, const Sizes& z, int head, int row,

@@ -53,6 +53,11 @@ __device__ __forceinline__ void load_global(unsigned* w, const void* p) {
   }
 }
 
+// The 128 bytes around `p` into the L2 (PTX ISA section 9.7.9.15, prefetch); no value is read.
+__device__ __forceinline__ void prefetch_l2(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 // A word that may have been written in this kernel, or 0, without a branch: many such loads are under way at a time.
 __device__ __forceinline__ unsigned load_global_if(const void* p, bool read) {
   unsigned v;
