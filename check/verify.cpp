@@ -26,6 +26,23 @@ llvm::Expected<CheckResult> verify_launch(Workbench& bench, const Reference& ref
 
 namespace {
 
+// The same inputs and outputs by arrays of pointers, where the op takes them: the bits of the run before.
+llvm::Error verify_pointers(const Plan& plan, Workbench& bench, CheckResult& result) {
+  if (!op_row(bench.problem().op).takes(kPointersField)) return llvm::Error::success();
+  auto before = bench.download();
+  if (!before) return before.takeError();
+  auto args = bench.args_of_pointers(plan.workspace_bytes());
+  if (!args) return args.takeError();
+  if (auto error = bench.poison()) return error;
+  if (auto error = plan.run(*args, bench.stream())) return error;
+  auto after = bench.download();
+  if (!after) return after.takeError();
+  if (*before == *after) return llvm::Error::success();
+  result.ok = false;
+  result.failure = "arrays of pointers to the same memory gave other bits than strides";
+  return llvm::Error::success();
+}
+
 // The launch on inputs of small integers, all outputs compared.
 llvm::Error verify_integers(Workbench& bench, const std::function<llvm::Error()>& launch,
                             CheckResult& result) {
@@ -52,6 +69,8 @@ llvm::Expected<CheckResult> verify(const Plan& plan, Workbench& bench, const Ref
   // The emulated device repeats itself, and reports races as such.
   auto result = verify_launch(bench, reference, launch, !bench.device().info().emulated);
   if (!result || !result->ok) return result;
+  if (auto error = verify_pointers(plan, bench, *result)) return error;
+  if (!result->ok) return result;
   if (auto error = verify_integers(bench, launch, *result)) return error;
   return result;
 }

@@ -141,6 +141,36 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
   return out;
 }
 
+llvm::Expected<trigen_args> Workbench::args_of_pointers(int64_t workspace_bytes) {
+  auto out = args(0, workspace_bytes);
+  if (!out) return out;
+  std::vector<cuda::CUdeviceptr> pointers;
+  for (const Tensor& t : list_.tensors) {
+    if (t.axes != Axes::kActivations) continue;
+    const auto first = std::bit_cast<cuda::CUdeviceptr>(data(0, t.role));
+    const auto bytes = static_cast<cuda::CUdeviceptr>(t.batch * element_size(t.dtype));
+    for (int64_t b = problem_.B - 1; b >= 0; --b)
+      pointers.push_back(first + static_cast<cuda::CUdeviceptr>(b) * bytes);
+  }
+  const auto bytes = static_cast<int64_t>(pointers.size() * sizeof pointers[0]);
+  if (pointers_ == 0) {
+    const ContextScope scope(device_->api(), context_);
+    if (auto error = allocate(bytes, pointers_)) return error;
+    const auto result =
+        device_->api().cuMemcpyHtoD(pointers_, pointers.data(), static_cast<cuda::size_type>(bytes));
+    if (auto error = device_->driver().check(result, "cuMemcpyHtoD")) return error;
+  }
+  cuda::CUdeviceptr at = pointers_;
+  for (const Tensor& t : list_.tensors) {
+    if (t.axes != Axes::kActivations) continue;
+    Tensor array = t;
+    array.batch = TRIGEN_POINTER_ARRAY;
+    set_argument(*out, array, device_pointer(at));
+    at += static_cast<cuda::CUdeviceptr>(problem_.B) * sizeof at;
+  }
+  return out;
+}
+
 llvm::Error Workbench::put_inputs(const HostBuffers& inputs) {
   const DriverApi& api = device_->api();
   const ContextScope scope(api, context_);

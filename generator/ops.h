@@ -52,6 +52,7 @@ enum OpFields : unsigned {
   kFactorsField = 64,    // no key: each run names alpha, beta and gamma
   kFormField = 128,      // w, width: numbers that stand for W
   kStepsField = 256,     // K: steps of an iteration
+  kPointersField = 512,  // no key: each run may give an array of pointers for what has x's axes
   kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
 };
 

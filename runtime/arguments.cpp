@@ -124,6 +124,7 @@ class Binder {
     View& view = add(role, use, tensor.data, element_size(problem_.dtype), inner);
     if (llvm::Error error = axis(view, "row", out.row, rows, align)) return error;
     if (llvm::Error error = axis(view, "head", out.head, problem_.H, align)) return error;
+    if (tensor.batch == TRIGEN_POINTER_ARRAY) return pointers(view);
     if (llvm::Error error = axis(view, "batch", out.batch, problem_.B, align)) return error;
     return finish(view, align, "align");
   }
@@ -221,10 +222,7 @@ class Binder {
     for (int i = 0; i < count_; ++i) {
       const View& output = views_[i];
       if (output.use != Use::kWritten) continue;
-      if (overlaps_itself(output))
-        return bad_request(output.argument.name() +
-                           " overlaps itself: its strides give one address to several elements; pass larger "
-                           "strides, or 0 for contiguous");
+      if (overlaps_itself(output)) return overlaps_itself_error(output);
       for (int j = 0; j < count_; ++j) {
         const View& other = views_[j];
         if (j == i || (other.use == Use::kWritten && j < i) || !overlap(output, other)) continue;
@@ -240,6 +238,24 @@ class Binder {
   }
 
  private:
+  // Makes `view`, of the strides within each b, the array of pointers that lies there. Where they point to is known on the
+  // device alone.
+  llvm::Error pointers(View& view) const {
+    if (!op_row(problem_.op).takes(kPointersField))
+      return bad_request(view.argument.name() +
+                         "'s batch stride is TRIGEN_POINTER_ARRAY, but only newton_schulz takes pointers: " +
+                         to_string(problem_) + "; pass the tensor's own stride, or 0 for contiguous");
+    sort_axes(view);
+    if (view.use == Use::kWritten && overlaps_itself(view)) return overlaps_itself_error(view);
+    view.use = Use::kRead;
+    view.element = sizeof(void*), view.inner = problem_.B, view.count = 0;
+    return finish(view, sizeof(void*), nullptr);
+  }
+  static llvm::Error overlaps_itself_error(const View& view) {
+    return bad_request(view.argument.name() +
+                       " overlaps itself: its strides give one address to several elements; pass larger "
+                       "strides, or 0 for contiguous");
+  }
   // For each head a matrix of T rows of T*K elements, what stands for one, or vectors of T.
   bool is_vectors(Role role) const { return tensor_of(problem_.op, role)->axes == Axes::kVectors; }
   int64_t row_count(Role role) const {

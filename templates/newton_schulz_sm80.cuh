@@ -57,8 +57,8 @@ class Block {
         rank_(static_cast<int>(blockIdx.x) % kBlocks),
         first_panel_(first_panel(c, z_.D, rank_)),
         count_(first_panel(c, z_.D, rank_ + 1) - first_panel_),
-        x_(static_cast<const Storage<kD>*>(p.x.data) + matrix(p.x)),
-        y_(static_cast<Storage<kD>*>(p.y.data) + matrix(p.y)),
+        x_(matrix(p.x)),
+        y_(matrix(p.y)),
         kept_(static_cast<unsigned char*>(p.workspace) + (kStays ? 0 : matrix_ * kept_bytes(c, z_.D))) {}
 
   __device__ __forceinline__ void run() {
@@ -90,8 +90,12 @@ class Block {
   }
 
  private:
-  __device__ __forceinline__ long long matrix(const Activations& t) const {
-    return matrix_ / z_.H * t.batch + matrix_ % z_.H * t.head;
+  // Where the block's matrix lies: behind the others of a batch, or where a table of addresses says.
+  __device__ __forceinline__ Storage<kD>* matrix(const Activations& t) const {
+    const int batch = matrix_ / z_.H;
+    Storage<kD>* const first = t.batch < 0 ? static_cast<Storage<kD>* const*>(t.data)[batch]
+                                           : static_cast<Storage<kD>*>(t.data) + batch * t.batch;
+    return first + matrix_ % z_.H * t.head;
   }
   __device__ __forceinline__ Square q() const { return {shared_}; }
   __device__ __forceinline__ Square z() const { return {shared_ + matrix_bytes(c)}; }
@@ -379,17 +383,21 @@ class Block {
   __device__ __forceinline__ void store_y(const Product& product, int i) const {
     product.each(row_, (first_panel_ + i) * kPanel + panel_column_, [&](int t, int d, float v0, float v1) {
       if (t >= z_.T || d >= z_.D) return;
+      Storage<kD>* const to = y_ + (kBTD ? t * p_.y.row + d : d * p_.y.row + t);
       if constexpr (kBTD && c.vec_c == 2) {
-        Raw<kD, 2> out;
-        const float v[2] = {v0, v1};
-        out.from_floats(v);
-        ptx::store_global<Raw<kD, 2>::kSize>(y_ + (t * p_.y.row + d), out.w);
+        store<2>(to, {v0, v1});
       } else {
-        Storage<kD>* const to = y_ + (kBTD ? t * p_.y.row + d : d * p_.y.row + t);
-        *to = from_float<kD>(v0);
-        if (d + 1 < z_.D) to[kBTD ? 1 : p_.y.row] = from_float<kD>(v1);
+        store<1>(to, {v0});
+        if (d + 1 < z_.D) store<1>(to + (kBTD ? 1 : p_.y.row), {v1});
       }
     });
+  }
+  // Not by `*to = ...`: of an address of a table the compiler does not know that it is global.
+  template <int kCount>
+  __device__ __forceinline__ static void store(Storage<kD>* to, const float (&v)[kCount]) {
+    Raw<kD, kCount> out;
+    out.from_floats(v);
+    ptx::store_global<Raw<kD, kCount>::kSize>(to, out.w);
   }
 
   const Params& p_;

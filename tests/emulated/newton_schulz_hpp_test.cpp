@@ -236,6 +236,43 @@ TEST_F(NewtonSchulzHeader, EveryFormMakesTheSameOfX) {
   }
 }
 
+TEST_F(NewtonSchulzHeader, OneLaunchTakesMatricesThatLieAnywhere) {
+  const NewtonSchulz iterations = make(options_of(3, 45, 19, TRIGEN_BF16));
+  ASSERT_EQ(iterations.form(), Options::kOneLaunch);
+  constexpr size_t kEach = 45 * 19;
+  std::vector<float> given(3 * kEach);
+  for (size_t i = 0; i < given.size(); ++i) given[i] = drawn(i) / 20;
+  void* const workspace = allocate(iterations.workspace_size());
+  void *const together = upload(given, TRIGEN_BF16), *const out = poisoned(given.size() * 2);
+  iterations.run(together, out, workspace);
+  const std::vector<float> wanted = download(out, given.size(), TRIGEN_BF16);
+
+  std::vector<void*> x(3), y(3);
+  for (const size_t i : {2, 0, 1}) {
+    const auto first = given.begin() + static_cast<ptrdiff_t>(i * kEach);
+    x[i] = upload(std::vector<float>(first, first + kEach), TRIGEN_BF16);
+    y[i] = poisoned(kEach * 2);
+  }
+  const auto array_of = [&](const std::vector<void*>& pointers) {
+    void* const made = allocate(pointers.size() * sizeof(void*));
+    check(trigen_memory_write(runtime_->get(), 0, made, pointers.data(), pointers.size() * sizeof(void*)));
+    return static_cast<void**>(made);
+  };
+  iterations.run(array_of(x), array_of(y), workspace);
+  for (size_t i = 0; i < 3; ++i) {
+    const auto first = wanted.begin() + static_cast<ptrdiff_t>(i * kEach);
+    EXPECT_EQ(download(y[i], kEach, TRIGEN_BF16), std::vector<float>(first, first + kEach)) << i;
+  }
+  try {
+    make(options_of(3, 20, 20, TRIGEN_F16, Options::kClassic)).run(array_of(x), array_of(y), workspace);
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), TRIGEN_BAD_REQUEST);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("form() is kClassic"), HasSubstr("allowed: kOneLaunch"), HasSubstr("copy")));
+  }
+}
+
 TEST_F(NewtonSchulzHeader, OneLaunchIsCapturedAndReplayed) {
   const NewtonSchulz iterations = make(options_of(1, 16, 32, TRIGEN_BF16));
   ASSERT_EQ(iterations.form(), Options::kOneLaunch);

@@ -166,6 +166,61 @@ TEST(BindArguments, Strides) {
   EXPECT_THAT(bind(kForward, args), HasSubstr("y overlaps itself"));
 }
 
+TEST(BindArguments, ArraysOfPointers) {
+  constexpr const char* kIterations = "newton_schulz,dtype=bf16,B=4,H=2,T=64,D=128,K=5";
+  trigen_args args = plain();
+  args.x.batch = args.y.batch = TRIGEN_POINTER_ARRAY;
+  args.x.row = 272;
+  Params params;
+  ArgumentExtents extents;
+  ASSERT_FALSE(static_cast<bool>(bind_arguments(problem(kIterations), 0, args, params, &extents)));
+  EXPECT_EQ(params.x.data, at(kX));
+  EXPECT_LT(params.x.batch, 0);
+  EXPECT_LT(params.y.batch, 0);
+  EXPECT_EQ(params.x.row, 272);
+  EXPECT_EQ(params.x.head, 128);
+  EXPECT_EQ(params.y.row, 2 * 128);
+  EXPECT_EQ(extents.x, 4 * 8);
+  EXPECT_EQ(extents.y, 4 * 8);
+
+  args = plain();
+  args.x.batch = TRIGEN_POINTER_ARRAY;
+  args.x.data = at(kX + 4);
+  EXPECT_EQ(bind(kIterations, args),
+            "x is at 0x10000004, 8-byte alignment is needed; pass an aligned pointer");
+  args.x.data = at(kX + 8);  // what it points to is aligned to 16 bytes, not itself
+  EXPECT_EQ(bind(kIterations, args), "");
+  args.x.data = nullptr;
+  EXPECT_THAT(bind(kIterations, args), HasSubstr("x is null"));
+  args.x.data = at(kY + 64);  // an array is read when y may have been written
+  EXPECT_THAT(bind(kIterations, args),
+              HasSubstr("y overlaps x: y is [0x20000000, 0x20020000), x is [0x20000040, 0x20000060)"));
+  args.x = {at(kX), TRIGEN_POINTER_ARRAY, 0, 260};
+  EXPECT_THAT(bind(kIterations, args), AllOf(HasSubstr("x's row stride is 260 elements (520 bytes)"),
+                                             HasSubstr("make the plan with a smaller align")));
+  args = plain();
+  args.y.batch = TRIGEN_POINTER_ARRAY;
+  args.y.row = 128;  // two heads of 128 need 256
+  EXPECT_THAT(bind(kIterations, args), HasSubstr("y overlaps itself"));
+  args.y = args.x;
+  args.y.batch = args.x.batch = TRIGEN_POINTER_ARRAY;
+  EXPECT_EQ(bind(kIterations, args), "") << "one array for both: whether y may be x is the caller's to know";
+  args = plain();
+  args.x.batch = -2;
+  EXPECT_THAT(bind(kIterations, args), HasSubstr("x's batch stride is -2; pass a positive number"));
+
+  for (const std::string op : {"forward", "grad_input", "gram"})
+    for (const char* const batches : {"1", "4"}) {
+      args = plain();
+      args.y.batch = TRIGEN_POINTER_ARRAY;
+      EXPECT_THAT(
+          bind((op + ",dtype=bf16,T=64,D=128,B=" + batches).c_str(), args),
+          AllOf(HasSubstr("'s batch stride is TRIGEN_POINTER_ARRAY, but only newton_schulz takes pointers: " +
+                          op),
+                HasSubstr("0 for contiguous")));
+    }
+}
+
 TEST(BindArguments, RowsOfDecode) {
   constexpr const char* kDecode = "decode,dtype=bf16,B=4,H=2,T=64,D=32,rows=4";
   trigen_args args = plain();

@@ -6,9 +6,10 @@
 //   trigen::NewtonSchulz iterations(runtime, options);       // makes plans: not during a capture
 //   iterations.run(x, y, workspace, stream);                 // workspace: iterations.workspace_size() bytes
 //
-// An object serves `count` contiguous matrices of one shape, one behind the other; a list of several shapes is an object
-// each, which may share a workspace on one stream. A matrix with more rows than columns counts as its transpose and is
-// read as it lies. run() launches, and neither allocates nor synchronises: it may be captured into a graph.
+// An object serves `count` contiguous matrices of one shape, one behind the other, in one launch also anywhere; a list of
+// several shapes is an object each, which may share a workspace on one stream. A matrix with more rows than columns counts
+// as its transpose and is read as it lies. run() launches, and neither allocates nor synchronises: it may be captured into a
+// graph.
 //
 // Not done here, in any form: X comes with singular values of at most 1. X / |X| (Frobenius norm) has them.
 //
@@ -141,10 +142,7 @@ class NewtonSchulz {
   // X [count, rows, columns] read, y of the same shape written, both aligned to 16 bytes; y overlaps nothing. Asynchronous on
   // a stream of the plans' context; errors as Plan::run.
   void run(const void* x, void* y, void* workspace, void* stream = nullptr) const {
-    if (form_ == kOneLaunch) {
-      const Args args = Args().x(x).w(numbers_.get()).y(y).workspace(workspace, workspace_size());
-      return one_launch_.run(args, stream);
-    }
+    if (form_ == kOneLaunch) return launch(tensor(x), tensor(y), workspace, stream);
     Run of{*this, static_cast<char*>(workspace), stream};
     char* const first = of.space + plan_bytes_;
     void *r = first, *z = first + square_bytes(), *q = first + 2 * square_bytes(),
@@ -175,6 +173,16 @@ class NewtonSchulz {
       if (!has_q) std::swap(q, z), has_q = true;
     }
     multiply(form_ == kGram ? q : z);
+  }
+  // The same of `count` matrices [rows, columns] that lie anywhere, kOneLaunch alone: x and y are arrays of pointers in device
+  // memory, which stay until the kernel has run; each pointer is aligned to 16 bytes.
+  void run(const void* const* x, void* const* y, void* workspace, void* stream = nullptr) const {
+    if (form_ != kOneLaunch)
+      refuse(
+          std::string("run() is given arrays of pointers, form() is ") +
+          (form_ == kGram ? "kGram" : "kClassic") +
+          "; allowed: kOneLaunch, of a side of at most 128 on sm_80 and later; copy the matrices together");
+    launch(pointers(x), pointers(y), workspace, stream);
   }
 
  private:
@@ -210,6 +218,10 @@ class NewtonSchulz {
     check(trigen_memory_allocate(memory, ordinal, bytes, &made));
     numbers_.reset(made, [memory, ordinal](void* of) { trigen_memory_free(memory, ordinal, of); });
     check(trigen_memory_write(memory, ordinal, made, numbers.data(), bytes));
+  }
+
+  void launch(trigen_tensor x, trigen_tensor y, void* workspace, void* stream) const {
+    one_launch_.run(Args().x(x).w(numbers_.get()).y(y).workspace(workspace, workspace_size()), stream);
   }
 
   // What the launches of one run share.

@@ -273,7 +273,13 @@ TRIGEN_API trigen_status trigen_plan_describe(const trigen_plan* plan,
  *
  *   btd [B,T,H*D]: row (t) = H*D, head = D,       batch = T * row
  *   bdt [B,H*D,T]: row (d) = T,   head = D * row, batch = H * D * row
+ *
+ * batch = TRIGEN_POINTER_ARRAY, of newton_schulz alone: data is an array of B pointers in device memory, aligned to 8
+ * bytes, to what each b has, anywhere in device memory; head and row are those of all. x and y may be arrays or not, each
+ * by itself. Kernels read the array, so it stays until they have run, and in a graph as long as that. Its pointers are not
+ * checked: each is a multiple of the problem's align, and nothing that y's name overlaps anything else.
  */
+#define TRIGEN_POINTER_ARRAY (-1)
 typedef struct trigen_tensor {
   void* data;
   int64_t batch, head, row;
@@ -330,7 +336,7 @@ typedef struct trigen_vector {
  *                w is 3 K + 1 f32 in device memory, a, b, c of each step and then eps, with an f32's alignment; w_head and
  *                w_row are not used. An eps below 0 leaves x undivided, whose singular values are at most 1 then.
  *                Products of f16 whatever dtype is, summed in f32. n matrices x[n,T,D] one behind the other are
- *                B = n; in bdt their columns are contiguous
+ *                B = n; in bdt their columns are contiguous. n matrices anywhere: TRIGEN_POINTER_ARRAY
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
  * be the same view as y (forward, scan), residual the same view as x (grad_input, scan_grad_input) or w (gram), gate that of x

@@ -71,6 +71,11 @@ inline trigen_tensor tensor(const void* data, int64_t batch = 0, int64_t head = 
   return {const_cast<void*>(data), batch, head, row};
 }
 
+// As x or y of newton_schulz: an array of pointers in device memory, to a matrix for each b.
+inline trigen_tensor pointers(const void* const* array, int64_t head = 0, int64_t row = 0) noexcept {
+  return {const_cast<void**>(array), TRIGEN_POINTER_ARRAY, head, row};
+}
+
 // A scan's vector with strides in elements, of which 0 repeats: one number, unless they say more.
 inline trigen_vector vector(const void* data, int64_t head = 0, int64_t token = 0) noexcept {
   return {data, head, token};
