@@ -184,16 +184,23 @@ llvm::Expected<HostBuffers> Patient::outputs(Run& run, const Plan& plan, const s
   const EmulatorEntries emulator(device_->driver().path());
   emulator.configure(("reports=quiet async=" + order + " steps=" + std::to_string(steps_)).c_str());
   emulator.clear(0);
-  auto args = run.bench->args(0, plan.workspace_bytes());
-  if (!args) return args.takeError();
-  if (auto error = run.bench->poison()) return error;
-  if (auto error = plan.run(*args, run.bench->stream())) return error;
-  const auto reports = emulator.all_reports();
-  if (!reports.empty())
-    return make_error(ErrorKind::kDevice, reports[0]["fault"].get<std::string>() + " at line " +
-                                              std::to_string(reports[0]["line"].get<int>()) + ": " +
-                                              reports[0]["detail"].get<std::string>());
-  return run.bench->download();
+  const auto made = [&](llvm::Expected<trigen_args> args) -> llvm::Expected<HostBuffers> {
+    if (!args) return args.takeError();
+    if (auto error = run.bench->poison()) return error;
+    if (auto error = plan.run(*args, run.bench->stream())) return error;
+    const auto reports = emulator.all_reports();
+    if (!reports.empty())
+      return make_error(ErrorKind::kDevice, reports[0]["fault"].get<std::string>() + " at line " +
+                                                std::to_string(reports[0]["line"].get<int>()) + ": " +
+                                                reports[0]["detail"].get<std::string>());
+    return run.bench->download();
+  };
+  auto out = made(run.bench->args(0, plan.workspace_bytes()));
+  if (!out || !op_row(run.bench->problem().op).takes(kPointersField)) return out;
+  auto by_pointers = made(run.bench->args_of_pointers(plan.workspace_bytes()));
+  if (by_pointers && *by_pointers != *out)
+    return make_error(ErrorKind::kDevice, "arrays of pointers gave other bits");
+  return by_pointers;
 }
 
 std::string Patient::run(const std::string& ptx, const std::string& order) {
