@@ -33,6 +33,7 @@ def device(emulated, monkeypatch):
     monkeypatch.setattr(launch, "empty_like", lambda one: emulated.empty(one.shape, one.dtype))
     monkeypatch.setattr(launch, "contiguous", lambda one: emulated.put(one.contiguous()))
     monkeypatch.setattr(launch, "is_capturing", lambda: False)
+    monkeypatch.setattr(launch, "pointers_on", lambda addresses, device: emulated.put(torch.tensor(addresses)))
     monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
     monkeypatch.setattr(matrices, "on_gpu", lambda one: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
@@ -285,17 +286,98 @@ def test_x_is_divided_by_its_norm_whatever_eps_is(written):
     assert [problem.split(",")[0] for problem in seen.problems] == ["newton_schulz"]
 
 
+@pytest.fixture()
+def moved(written, monkeypatch):
+    """What orthogonalize copies, by name, and the addresses that it gives to the device."""
+    moves = []
+
+    def watch(module, name, said):
+        kept = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, **named: (moves.append(said(given)), kept(*given, **named))[1])
+
+    watch(torch, "_foreach_copy_", lambda given: "copies")
+    watch(torch, "cat", lambda given: "cat")
+    watch(launch, "pointers_on", lambda given: given[0])
+    return moves
+
+
 @pytest.mark.parametrize("shape", [(24, 72), (72, 24)])
-def test_parts_of_one_tensor_are_read_and_written_as_they_lie(device, monkeypatch, shape):
-    copied = []
-    monkeypatch.setattr(torch, "_foreach_copy_", lambda *given: copied.append(given))
-    monkeypatch.setattr(torch, "cat", lambda *given, out: copied.append(given))
-    whole = device.put(torch.randn(3, *shape))
-    for given in (list(whole.unbind()), [whole[0], whole[1:]]):
-        results = orthogonalize(given)
-        assert len(copied) == (0 if len(given) == 3 else 1)  # results of two kinds are not one tensor
+def test_parts_of_one_tensor_are_read_and_written_as_they_lie(written, moved, shape):
+    whole = written.put(torch.randn(5, *shape))
+    wanted = orthogonalize(whole)
+    for given in (list(whole.unbind()), list(whole.unbind())[::2]):
+        for one, result in zip(given, orthogonalize(given)):
+            assert torch.equal(result, wanted[(one.data_ptr() - whole.data_ptr()) // (4 * one.numel())])
+    assert moved == []
+    first, last = orthogonalize([whole[0], whole[1:]])  # results of two kinds are not one tensor
+    assert [*moved[0]] == [first.data_ptr(), *(one.data_ptr() for one in last)] and len(moved) == 1
+    assert torch.equal(first, wanted[0]) and torch.equal(last, wanted[1:])
     first, last = orthogonalize([whole[0], whole[1]])
-    assert last.data_ptr() - first.data_ptr() == 4 * first.numel() and results[1].shape == (2, *shape)
+    assert last.data_ptr() - first.data_ptr() == 4 * first.numel()
+
+
+def rows_apart(put, shape, dtype, shift):
+    """A matrix `shift` elements behind its memory's start, NaN between its rows."""
+    wide = torch.full((shape[0], shape[1] + 24), float("nan"), dtype=dtype)
+    wide[:, shift : shift + shape[1]] = torch.randn(shape).to(dtype)
+    return put(wide)[:, shift : shift + shape[1]]
+
+
+ANYWHERE = {
+    "rows one behind the other": lambda put: put(torch.randn(24, 72)),
+    "NaN between rows": lambda put: rows_apart(put, (24, 72), torch.float32, 8),
+    "tall": lambda put: rows_apart(put, (96, 40), torch.bfloat16, 0),
+    "an element's alignment": lambda put: rows_apart(put, (33, 35), torch.float16, 3),
+    "two in a tensor": lambda put: put(torch.randn(2, 16, 20)),
+}
+
+
+@pytest.mark.parametrize("case", ANYWHERE)
+@pytest.mark.parametrize("to", ["new", "out"])
+def test_matrices_that_lie_anywhere_are_not_copied(written, moved, case, to):
+    """The bits are those of one batch; results may lie anywhere, too."""
+    torch.manual_seed(2)
+    given = [ANYWHERE[case](written.put) for _ in range(5)]
+    wanted = orthogonalize(written.put(torch.stack(given)))
+    assert moved == []
+    out = None if to == "new" else [ANYWHERE[case](written.put) for _ in given]
+    with trigen.record() as seen:
+        got = orthogonalize(given, out=out)
+    for result, one in zip(got, wanted):
+        assert torch.equal(result, one)
+    flat = [one for view in given for one in view.reshape(-1, *view.shape[-2:]).unbind()]
+    assert len(moved) == 1 and moved[0][: len(flat)] == [
+        one.data_ptr() for view in given for one in (view.unbind() if view.dim() > 2 else [view])
+    ]
+    assert len(seen.problems) == 1 and "align" not in seen.problems[0]
+    assert out is None or all(one is two for one, two in zip(got, out))
+
+
+def test_matrices_that_are_overwritten_before_they_are_read_are_copied(written, moved):
+    torch.manual_seed(2)
+    matrices_ = [torch.randn(24, 72) for _ in range(3)]
+    given = [written.put(one) for one in matrices_]
+    wanted = orthogonalize(given)
+    results = orthogonalize(given, out=given[1:] + given[:1])
+    assert moved[-1] == "copies" and all(torch.equal(one, two) for one, two in zip(results, wanted))
+    given = [written.put(one) for one in matrices_]
+    memory = written.put(torch.zeros(3 * 24 * 72))
+    out = [memory[at : at + 24 * 72].view(24, 72) for at in (0, 4, 2 * 24 * 72)]  # the second reaches into the first
+    results = orthogonalize(given, out=out)
+    assert moved[-1] == "copies" and torch.equal(results[1], wanted[1]) and torch.equal(results[2], wanted[2])
+
+
+def test_a_capture_copies_what_lies_anywhere(written, moved, monkeypatch):
+    """A graph would read the pointers from host memory that is given back. A call before the capture makes what one within needs."""
+    torch.manual_seed(2)
+    given = [written.put(torch.randn(24, 72)) for _ in range(3)]
+    wanted = orthogonalize(given)
+    assert moved == [[one.data_ptr() for one in given]]
+    monkeypatch.setattr(launch, "is_capturing", lambda: True)
+    assert all(torch.equal(one, two) for one, two in zip(orthogonalize(given), wanted))
+    assert moved[1:] == ["cat"]
+    orthogonalize(given, out=[written.put(torch.zeros(24, 72)) for _ in range(3)])
+    assert moved[2:] == ["cat", "copies"]
 
 
 @pytest.mark.parametrize(

@@ -103,17 +103,20 @@ class Launch:
         middle: bytes = b"",
         workspace: int = 0,
         end: bytes = _NO_END,
+        strides: bytes = b"",
     ) -> None:
         """Launches on the current stream of the launch's device. x, y, weight, bias: addresses, in trigen_args' roles (0: none). middle:
         with_extras' bytes. workspace: memory of at least self.workspace bytes, or 0: run takes its own. end: pack_rows(first, count) of decode,
-        pack_factors of gram, pack_vectors of a scan, whose weight is 0."""
+        pack_factors of gram, pack_vectors of a scan, whose weight is 0. strides: pack_strides of x, other than the launch's own."""
         size = self.workspace
         if size and not workspace:
             scratch = empty_like(self.scratch)
             workspace = scratch.data_ptr()
         status = _run(
             self.handle,
-            _pack(_SIZE, x, self.x, y, middle or self.middle, weight, self.weight, bias, workspace, size, end),
+            _pack(
+                _SIZE, x, strides or self.x, y, middle or self.middle, weight, self.weight, bias, workspace, size, end
+            ),
             raw_stream(self.index),
         )
         if status:
@@ -164,7 +167,7 @@ class Pair:
         return dx, dw, db
 
 
-def middle_of(y: bytes, gate, gate_strides, residual, residual_strides) -> bytes:
+def middle_of(y: bytes, gate=None, gate_strides=(), residual=None, residual_strides=()) -> bytes:
     """with_extras for strides that only the run knows, (batch, head, row) each."""
     gate_pointer, gate_packed = (0, _NONE) if gate is None else (gate.data_ptr(), pack_strides(*gate_strides))
     pointer, packed = (0, _NONE) if residual is None else (residual.data_ptr(), pack_strides(*residual_strides))
@@ -174,6 +177,12 @@ def middle_of(y: bytes, gate, gate_strides, residual, residual_strides) -> bytes
 def like(shape, dtype, device):
     """One element expanded to that shape: empty_like makes a contiguous tensor of it in half the time of empty."""
     return torch.empty(1, dtype=dtype, device=device).expand(shape)
+
+
+def pointers_on(addresses: List[int], device):
+    """An array of pointers in device memory, as the current stream's next launch finds it. Waits for nothing; not during a capture, as a
+    graph would copy from host memory that is given back here."""
+    return torch.tensor(addresses, dtype=torch.int64, device="cpu", pin_memory=True).to(device, non_blocking=True)
 
 
 def bytes_like(size: int, device):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import functools
+import operator
+from typing import List, NamedTuple, Optional
 
 import torch
 
@@ -324,22 +326,92 @@ def newton_schulz_text(n, m, k, dtype, layout, steps) -> str:
     return problem_text.text("newton_schulz", problems.NAME[dtype], n, 1, m, k, steps, 0, layout=layout)
 
 
-def newton_schulz(x, y, layout, steps) -> bool:
-    """y [n, m, k]: the iterations of x, contiguous batches of that layout, by steps_on's numbers. False: no kernel serves."""
-    key = ("newton_schulz", x.shape, layout, x.dtype, x.get_device(), steps.numel())
+POINTERS = -1  # trigen.h's TRIGEN_POINTER_ARRAY
+
+
+class Places(NamedTuple):
+    """Where n matrices lie, strides in elements: as far from each other as `batch` says, or anywhere (POINTERS)."""
+
+    addresses: List[int]
+    batch: int
+    row: int
+
+
+def places_of(views, dtype, size) -> Optional[Places]:
+    """Of the matrices of `views`, [m, k] or [n, m, k] of any n; None where not all are as contiguous ones of `dtype`: one dtype, one order, one
+    distance from row to row, and as aligned. size: muon.Size."""
+    if size.layout == "btd":
+        outer_axis, inner_axis, outer, inner = -2, -1, size.m, size.k
+    else:
+        outer_axis, inner_axis, outer, inner = -1, -2, size.k, size.m
+    element = dtype.itemsize
+    addresses: List[int] = []
+    row, known = 0, None
+    for one in views:
+        strides = one.stride()
+        if strides[-2:] != known:
+            own = strides[outer_axis] if outer > 1 else inner
+            if (strides[inner_axis] != 1 and inner > 1) or own < inner or row not in (0, own):
+                return None
+            row, known = own, strides[-2:]
+        if one.dtype is not dtype:
+            return None
+        at = one.data_ptr()
+        addresses.append(at)
+        if len(strides) > 2:
+            addresses += [at + index * strides[0] * element for index in range(1, one.size(0))]
+    low = functools.reduce(operator.or_, addresses)
+    if problems.alignment(element, low, (row,)) < problems.alignment(element, 0, (inner,)):
+        return None
+    first, batch = addresses[0], row * outer
+    if len(addresses) > 1:
+        distance = addresses[1] - first
+        regular = distance > 0 and addresses == list(range(first, first + distance * len(addresses), distance))
+        # A batch is memory of one tensor.
+        one = regular and views[0].untyped_storage().data_ptr() == views[-1].untyped_storage().data_ptr()
+        batch = distance // element if one else POINTERS
+    return Places(addresses, batch, row)
+
+
+def are_apart(size, x: Optional[Places], y: Places) -> bool:
+    """Whether no matrix of y reaches into another one, or into one of x."""
+    outer, inner = (size.m, size.k) if size.layout == "btd" else (size.k, size.m)
+    spans = []
+    for places, written in ((x, False), (y, True)):
+        if places is not None:
+            extent = ((outer - 1) * places.row + inner) * size.dtype.itemsize
+            spans += [(at, at + extent, written) for at in places.addresses]
+    end = end_of_y = 0
+    for begin, stop, written in sorted(spans):
+        if begin < (end if written else end_of_y):
+            return False
+        end = max(end, stop)
+        if written:
+            end_of_y = max(end_of_y, stop)
+    return True
+
+
+def newton_schulz(like, size, x: Places, y: Places, steps) -> bool:
+    """y: the iterations of x, matrices of size.dtype on `like`'s device, by steps_on's numbers. False: no kernel serves."""
+    device = like.get_device()
+    key = ("newton_schulz", size, device, steps.numel())
     found = launch.launches.get(key)
     if found is None:
-        n, m, k = x.shape
-        text = newton_schulz_text(n, m, k, x.dtype, layout, steps.numel() // 3)
-        inner, outer = (k, m) if layout == "btd" else (m, k)
-        strides = (inner * outer, inner * (1 if layout == "btd" else k), inner)
-        problem = problems.Problem(text, (), {"x": strides}, strides)
-        call = problems.Call("newton_schulz", ((0, "x", x),), None, None, x.dtype, 0, layout, "lower", 0, "default", ())
-        found = launch.Launch(problem, launch.plan_of(text, x.get_device()), call)
+        text = newton_schulz_text(*size[:3], size.dtype, size.layout, steps.numel() // 3)
+        call = problems.Call(
+            "newton_schulz", ((0, "x", like),), None, None, size.dtype, 0, size.layout, "lower", 0, "default", ()
+        )
+        found = launch.Launch(problems.Problem(text), launch.plan_of(text, device), call)
         launch.launches[key] = found
     if not found.handle:
         return False
     if recording.active is not None:
         launch.record(found)
-    found.run(x.data_ptr(), y.data_ptr(), steps.data_ptr())
+    anywhere = [address for places in (x, y) if places.batch == POINTERS for address in places.addresses]
+    array = launch.pointers_on(anywhere, like.device) if anywhere else None
+    at = 0 if array is None else array.data_ptr()
+    of_x = at if x.batch == POINTERS else x.addresses[0]
+    of_y = y.addresses[0] if y.batch != POINTERS else at + 8 * (len(anywhere) - len(y.addresses))
+    strides = [launch.pack_strides(places.batch, 0, places.row) for places in (x, y)]  # of heads there is one
+    found.run(of_x, of_y, steps.data_ptr(), middle=launch.middle_of(strides[1]), strides=strides[0])
     return True

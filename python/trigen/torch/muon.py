@@ -38,9 +38,12 @@ def orthogonalize(
     if isinstance(matrices, dict):
         raise TypeError("matrices is a dict; allowed: a tensor, or a list of tensors; give list(matrices.values())")
     given: List[torch.Tensor] = [matrices] if single else list(matrices)  # type: ignore[list-item]
-    results = _like(given) if out is None else [out] if single else list(out)
+    wanted: Optional[List[torch.Tensor]] = None if out is None else [out] if single else list(out)  # type: ignore[list-item]
     triples = triples_of(coefficients, steps)
-    _check(given, results)
+    _check(given)
+    if wanted is not None:
+        _check_out(given, wanted)
+    results = _like(given) if wanted is None else wanted
     with torch.no_grad():
         groups = _groups(given, results)
         sizes = {key: _size_of(*key, members, len(triples), form) for key, members in groups.items()}
@@ -54,7 +57,7 @@ def orthogonalize(
         for (m, k, double), members in groups.items():
             size = sizes[m, k, double]
             if size.dtype:
-                _at_once(size, members, triples, eps, form)
+                _at_once(size, members, triples, eps, form, wanted is None)
             else:
                 _group(size, torch.float64 if double else torch.float32, members, triples, eps, form)
     return results[0] if single else results
@@ -76,46 +79,62 @@ def _like(given) -> List[torch.Tensor]:
     return made
 
 
-def _check(given, results) -> None:
-    if len(given) != len(results):
-        raise ValueError(f"out has {len(results)} tensors for {len(given)} matrices; allowed: one each")
-    for index, (one, result) in enumerate(zip(given, results)):
+def _check(given) -> None:
+    for index, one in enumerate(given):
         if type(one).__name__ == "DTensor":
             raise ValueError(
                 f"matrix {index} is a DTensor, a part of a matrix on each rank; gather it first (full_tensor())"
             )
         if one.dim() < 2 or not one.is_floating_point():
             raise ValueError(f"matrix {index} is {one.dtype} {list(one.shape)}; allowed: floating [..., m, k]")
-        if result.shape != one.shape or result.device != one.device:
-            raise ValueError(
-                f"out {index} is {list(result.shape)}; allowed: its matrix's {list(one.shape)} on {one.device}"
-            )
         if one.device != given[0].device:
             raise ValueError(
                 f"matrix {index} is on {one.device}, the first one on {given[0].device}; allowed: one device a call"
             )
 
 
-Members = List[Tuple[torch.Tensor, torch.Tensor]]  # (matrices [n, m, k], their results)
+def _check_out(given, results) -> None:
+    if len(given) != len(results):
+        raise ValueError(f"out has {len(results)} tensors for {len(given)} matrices; allowed: one each")
+    for index, (one, result) in enumerate(zip(given, results)):
+        if result.shape != one.shape or result.device != one.device:
+            raise ValueError(
+                f"out {index} is {list(result.shape)}; allowed: its matrix's {list(one.shape)} on {one.device}"
+            )
+
+
+Members = List[Tuple[torch.Tensor, torch.Tensor]]  # (a matrix [m, k] or several [n, m, k], their results)
 
 
 def _groups(given, results) -> Dict[Tuple[int, int, bool], Members]:
     """{(shorter, longer side, in double precision): members}, all wide views."""
     groups: Dict[Tuple[int, int, bool], Members] = {}
     for one, result in zip(given, results):
+        *leading, m, k = one.shape
         if one.numel() == 0:
             continue
-        if one.shape[-2] > one.shape[-1]:
-            one, result = one.mT, result.mT
-        members = groups.setdefault((*one.shape[-2:], one.dtype is torch.float64), [])
+        if m > k:
+            one, result, m, k = one.mT, result.mT, k, m
+        members = groups.setdefault((m, k, one.dtype is torch.float64), [])
+        if not leading:
+            members.append((one, result))
+            continue
         views = products.matrices_of(one), products.matrices_of(result)
         if views[0] is not None and views[1] is not None:
             members.append(views)
             continue
-        leading = one.shape[:-2]
         for index in torch.cartesian_prod(*(torch.arange(size) for size in leading)).reshape(-1, len(leading)).tolist():
-            members.append((one[tuple(index)].unsqueeze(0), result[tuple(index)].unsqueeze(0)))
+            members.append((one[tuple(index)], result[tuple(index)]))
     return groups
+
+
+def _counts(views) -> List[int]:
+    return [one.size(0) if one.dim() > 2 else 1 for one in views]
+
+
+def _batches(views) -> List[torch.Tensor]:
+    """All as [n, m, k]."""
+    return [one if one.dim() > 2 else one.unsqueeze(0) for one in views]
 
 
 class Size(NamedTuple):
@@ -134,7 +153,7 @@ def _has_clusters(device: int) -> bool:
 
 
 def _size_of(m, k, double, members, steps, form) -> Size:
-    n = sum(len(one) for one, _ in members)
+    n = sum(_counts(one for one, _ in members))
     may_be = may_be_one_launch(m, steps, form, double)
     first = members[0][0]
     tall = first.stride(-2) == 1 and first.stride(-1) != 1
@@ -200,7 +219,7 @@ _LARGE = 1 << 21  # elements from which on a matrix of a list has launches of it
 
 
 def _group(size, wide, members, triples, eps, form, product=gram) -> None:
-    sources, results = zip(*members)
+    sources, results = (_batches(views) for views in zip(*members))
     kept = wide if wide is torch.float64 else torch.float16
     x = _batch(size, kept, sources[0].device)
     parts = sources if size.m * size.k >= _LARGE else [_gathered(sources, size)]
@@ -213,17 +232,19 @@ def _group(size, wide, members, triples, eps, form, product=gram) -> None:
 
 
 def _gathered(sources, size) -> torch.Tensor:
-    """The matrices [n, m, k] of a group as one batch: as they lie, or copied."""
+    """The matrices of a group as one batch: as they lie, or copied."""
     dtypes = {one.dtype for one in sources}
-    dtype = size.dtype or (dtypes.pop() if len(dtypes) == 1 else torch.float32)
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
     x = _together(sources, dtype, size)
-    if x is not None:
-        return x
+    return _copied(sources, dtype, size) if x is None else x
+
+
+def _copied(sources, dtype, size) -> torch.Tensor:
     x = _batch(size, dtype, sources[0].device)
     if all(one.dtype is dtype for one in sources):
-        torch.cat([_turned(one, size) for one in sources], out=_turned(x, size))
+        torch.cat([_turned(one, size) for one in _batches(sources)], out=_turned(x, size))
     else:
-        torch._foreach_copy_(list(x.split([len(one) for one in sources])), list(sources))
+        torch._foreach_copy_(list(x.split(_counts(sources))), _batches(sources))
     return x
 
 
@@ -232,43 +253,46 @@ def _scatter(y, results, size) -> None:
     if whole is not None:
         whole.copy_(y)
     else:
-        torch._foreach_copy_(list(results), list(y.split([len(one) for one in results])))
+        torch._foreach_copy_(_batches(results), list(y.split(_counts(results))))
 
 
-def _at_once(size, members, triples, eps, form) -> None:
-    """All steps of a group by one launch, from one batch and to one."""
+def _together(views, dtype, size) -> Optional[torch.Tensor]:
+    """[n, m, k] of the memory where the matrices of `views` lie, if these are as far from each other as the first two, or None."""
+    places = products.places_of(views, dtype, size)
+    if places is None or places.batch == products.POINTERS:
+        return None
+    strides = (places.row, 1) if size.layout == "btd" else (1, places.row)
+    return views[0].as_strided(size[:3], (places.batch, *strides))
+
+
+def _at_once(size, members, triples, eps, form, fresh) -> None:
+    """All steps of a group by one launch. fresh: the results are new tensors, which overlap nothing."""
     plain = not products.on_gpu(members[0][0])
     if plain and recording.active is not None:
         recording.active.add(products.newton_schulz_text(*size[:3], size.dtype, size.layout, len(triples)))
-    if plain or not _launched(size, members, products.steps_on(triples, eps, members[0][0].device)):
+    if plain or not _launched(size, members, products.steps_on(triples, eps, members[0][0].device), fresh):
         _group(size, torch.float32, members, triples, eps, form, products.plain_gram)
 
 
-def _launched(size, members, steps) -> bool:
+def _launched(size, members, steps, fresh) -> bool:
     sources, results = zip(*members)
-    x, y = _gathered(sources, size), _together(results, size.dtype, size)
-    lies = y is not None and x.data_ptr() != y.data_ptr() and not products.overlap(x, y)
-    if not lies:
-        y = _batch(size, size.dtype, x.device)
-    if not products.newton_schulz(x, y, size.layout, steps):
+    x, y = (products.places_of(views, size.dtype, size) for views in (sources, results))
+    if y is not None and not fresh and not products.are_apart(size, x, y):
+        y = None
+    if launch.is_capturing():  # a graph would read an array of pointers from host memory that is given back
+        x, y = (None if places is not None and places.batch == products.POINTERS else places for places in (x, y))
+    copied = batch = None
+    if x is None:
+        copied = _copied(sources, size.dtype, size)
+        x = products.places_of([copied], size.dtype, size)
+    if y is None:
+        batch = _batch(size, size.dtype, sources[0].device)
+        y = products.places_of([batch], size.dtype, size)
+    if not products.newton_schulz(sources[0], size, x, y, steps):
         return False
-    if not lies:
-        torch._foreach_copy_(list(results), list(y.split([len(one) for one in results])))
+    if batch is not None:
+        torch._foreach_copy_(_batches(results), list(batch.split(_counts(results))))
     return True
-
-
-def _together(views, dtype, size):
-    """[n, m, k] of the memory where `views` of it lie one behind the other from 16-byte aligned on, or None."""
-    first, last = views[0], views[-1]
-    begin = at = first.data_ptr()
-    for one in views:
-        if one.dtype is not dtype or one.data_ptr() != at or not _turned(one, size).is_contiguous():
-            return None
-        at += one.numel() * one.element_size()
-    if begin % 16 or first.untyped_storage().data_ptr() != last.untyped_storage().data_ptr():
-        return None
-    _, m, k = first.shape
-    return first.as_strided((sum(map(len, views)), m, k), (m * k, *first.stride()[1:]))
 
 
 class Muon(torch.optim.Muon if hasattr(torch.optim, "Muon") else object):  # type: ignore[misc]

@@ -212,6 +212,35 @@ def test_current_stream():
     assert torch.equal(got, want)
 
 
+@pytest.mark.skipif(torch.cuda.get_device_capability() < (8, 0), reason="[SKIP] newton_schulz needs an Ampere")
+def test_lists_of_matrices_that_lie_anywhere():
+    """Calls behind one another on a side stream, whose arrays of pointers are under way at once; no synchronisation; a graph of the same."""
+    lists = [[torch.randn(64, 96, device="cuda") for _ in range(10)][::2] for _ in range(8)]
+    wanted = [tt.orthogonalize(torch.stack(given)) for given in lists]
+    tt.orthogonalize(lists[0])
+    late = [[torch.full_like(one, float("nan")) for one in given] for given in lists]
+    stream, before = torch.cuda.Stream(), torch.cuda.get_sync_debug_mode()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)
+            torch._foreach_copy_(sum(late, []), sum(lists, []))
+            got = [tt.orthogonalize(given) for given in late]
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    stream.synchronize()
+    for results, want in zip(got, wanted):
+        assert torch.equal(torch.stack(results), want)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = tt.orthogonalize(late[0])
+    torch._foreach_copy_(late[0], lists[1])
+    for _ in range(2):
+        graph.replay()
+        assert torch.equal(torch.stack(captured), wanted[1])
+
+
 @pytest.mark.parametrize("name", ["taps", *FORMS, *STRUCTURED])
 def test_graph_of_a_training_step(name):
     taps = lambda: tt.TriangularConv1d(128, 3, activation="silu"), (4, 128, 64)  # noqa: E731
