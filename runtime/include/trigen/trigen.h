@@ -268,18 +268,18 @@ TRIGEN_API trigen_status trigen_plan_describe(const trigen_plan* plan,
 
 /* ---- running ---- */
 
+/* As trigen_tensor.batch, of newton_schulz's x and y, each by itself: data is an array of B pointers in device memory,
+ * aligned to 8 bytes, to what each b has, anywhere in device memory; head and row are the strides of all. Kernels read the
+ * array, so it stays until they have run, of a graph as long as the graph. What it names is not checked: each pointer is a
+ * multiple of the problem's align, and nothing that y's name overlaps anything else. */
+#define TRIGEN_POINTER_ARRAY (-1)
+
 /* An activation tensor in device memory. Strides count elements. The innermost axis (d for btd, t for bdt)
  * has stride 1. A zero stride means contiguous, given the row stride:
  *
  *   btd [B,T,H*D]: row (t) = H*D, head = D,       batch = T * row
  *   bdt [B,H*D,T]: row (d) = T,   head = D * row, batch = H * D * row
- *
- * batch = TRIGEN_POINTER_ARRAY, of newton_schulz alone: data is an array of B pointers in device memory, aligned to 8
- * bytes, to what each b has, anywhere in device memory; head and row are those of all. x and y may be arrays or not, each
- * by itself. Kernels read the array, so it stays until they have run, and in a graph as long as that. Its pointers are not
- * checked: each is a multiple of the problem's align, and nothing that y's name overlaps anything else.
  */
-#define TRIGEN_POINTER_ARRAY (-1)
 typedef struct trigen_tensor {
   void* data;
   int64_t batch, head, row;
