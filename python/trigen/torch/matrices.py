@@ -367,9 +367,11 @@ def places_of(views, dtype, size) -> Optional[Places]:
     if len(addresses) > 1:
         distance = addresses[1] - first
         regular = distance > 0 and addresses == list(range(first, first + distance * len(addresses), distance))
-        # A batch is memory of one tensor.
-        one = regular and views[0].untyped_storage().data_ptr() == views[-1].untyped_storage().data_ptr()
-        batch = distance // element if one else POINTERS
+        # One address with strides is memory of one tensor.
+        if regular and views[0].untyped_storage().data_ptr() == views[-1].untyped_storage().data_ptr():
+            batch = distance // element
+        else:
+            batch = POINTERS
     return Places(addresses, batch, row)
 
 
