@@ -73,22 +73,6 @@ class Warp : public LdmatrixEngine<C, true> {
                                                                  distance + 16 * i + lane / 4 - lane % 4 * 2);
   }
 
-  // What `store` will read, into the L2.
-  __device__ __forceinline__ void prefetch(const Params& p, const Sizes& z, int head, int row, int batch,
-                                           int feature) const {
-    feature += first_column % kPanel;
-    if constexpr (s.gate || s.residual) {
-      if (batch >= z.B || feature >= z.D) return;
-      for (int i = row + lane; i < schedule::min(row + kRows, z.T); i += 32) {
-        const auto ask = [&](const Activations& t) {
-          ptx::prefetch_l2(static_cast<const Storage<s.dtype>*>(t.data) +
-                           (batch * t.batch + head * t.head + i * t.row + feature));
-        };
-        if constexpr (s.gate) ask(p.gate);
-        if constexpr (s.residual) ask(p.residual);
-      }
-    }
-  }
   // `row`: of the warp's first sums; (`batch`, `feature`): of its panel's first column.
   __device__ __forceinline__ void store(const Params& p, const Sizes& z, const Accumulator& sums, int head,
                                         int row, int batch, int feature) const {

@@ -178,12 +178,11 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
   for (int row, column; scheduler.next(row, column);) {
     const int first = row * C.config.tile_m + warp.first_row;
     const KRange range(product_fill(C.shape), first & ~(kPanel - 1), z.diag, blocks);
+    multiply.tile(sums, first_block<C>(row, z.width, blocks), range, first + z.diag,
+                  longest<C>(row, z.diag, blocks), blocks);
     int head, batch, feature;
     const int panel = panels.first<1, G::kPanels>(column, head, 0);
     panels.locate(panel + warp.first_column / kPanel, batch, feature);
-    warp.prefetch(p, sizes, head, first, batch, feature);
-    multiply.tile(sums, first_block<C>(row, z.width, blocks), range, first + z.diag,
-                  longest<C>(row, z.diag, blocks), blocks);
     warp.store(p, sizes, sums, head, first, batch, feature);
   }
 }

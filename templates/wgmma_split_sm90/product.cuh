@@ -123,26 +123,30 @@ struct RowEpilogue {
     const int left = features - (feature + 8 * n);
     return kPairs ? (left > 0 ? 2 : 0) : left > 1 ? 2 : left > 0 ? 1 : 0;
   }
-  __device__ __forceinline__ float* at(const Activations& t, int n) const {
-    return static_cast<float*>(t.data) + (batch * t.batch + head * t.head + row * t.row + (feature + 8 * n));
+  // The row's features from the thread's first one on; the tensor's first ones where there are none.
+  __device__ __forceinline__ float* at(const Activations& t) const {
+    return static_cast<float*>(t.data) +
+           (count(0) > 0 ? batch * t.batch + head * t.head + row * t.row + feature : 0);
   }
-  // Without branches, which would wait: what is not there is read from the tensor's first element.
+  // Without branches: features that are not there are the first ones.
   __device__ __forceinline__ void read(float (&w)[2], const Activations& t, int n) const {
+    const float* const from = at(t) + (count(n) > 0 ? 8 * n : 0);
     unsigned bits[2];
     if constexpr (kPairs) {
-      ptx::load_global<8>(bits, count(n) > 0 ? at(t, n) : t.data);
+      ptx::load_global<8>(bits, from);
     } else {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) ptx::load_global<4>(bits + e, count(n) > e ? at(t, n) + e : t.data);
+      ptx::load_global<4>(bits, from);
+      ptx::load_global<4>(bits + 1, from + (count(n) > 1));
     }
     w[0] = __uint_as_float(bits[0]), w[1] = __uint_as_float(bits[1]);
   }
   __device__ __forceinline__ void write(const Activations& t, int n, const float (&v)[2]) const {
+    float* const to = at(t) + 8 * n;
     if constexpr (kPairs) {
-      *reinterpret_cast<float2*>(at(t, n)) = make_float2(v[0], v[1]);
+      *reinterpret_cast<float2*>(to) = make_float2(v[0], v[1]);
     } else {
-      at(t, n)[0] = v[0];
-      if (count(n) > 1) at(t, n)[1] = v[1];
+      to[0] = v[0];
+      if (count(n) > 1) to[1] = v[1];
     }
   }
 };

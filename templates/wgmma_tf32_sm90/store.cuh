@@ -49,26 +49,32 @@ struct PanelEpilogue {
 
   const Params& p;
   int head, batch, tokens, features, feature, first;  // first: the panel's first token
+  const float *from_gate = nullptr, *from_residual = nullptr;
   float bias[kAtOnce];
   unsigned gate[kAtOnce][2], residual[kAtOnce][2];
 
-  // The thread's tokens from its i-th one on.
+  // The thread's tokens from its i-th one on. Without branches: tokens that are not there are the last one.
   __device__ __forceinline__ void fetch(int i) {
+    if (i == 0) {
+      if constexpr (s.gate) from_gate = column(p.gate);
+      if constexpr (s.residual) from_residual = column(p.residual);
+      // Held: made anew for each load they are half of a code that must fit the instruction cache.
+      asm volatile("" : "+l"(from_gate), "+l"(from_residual));
+    }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
+      const int own = schedule::min(token(i + j), tokens - 1);
       if constexpr (s.bias)
-        bias[j] =
-            token(i + j) < tokens
-                ? static_cast<const float*>(p.bias)[static_cast<long long>(head) * tokens + token(i + j)]
-                : 0.0f;
-      if constexpr (s.gate) read(gate[j], p.gate, i + j);
-      if constexpr (s.residual) read(residual[j], p.residual, i + j);
+        bias[j] = static_cast<const float*>(p.bias)[static_cast<long long>(head) * tokens + own];
+      if constexpr (s.gate) ptx::load_global<8>(gate[j], from_gate + own * p.gate.row);
+      if constexpr (s.residual) ptx::load_global<8>(residual[j], from_residual + own * p.residual.row);
     }
   }
   __device__ __forceinline__ void operator()(int i, float (&v)[2]) const {
     if constexpr (s.bias) v[0] += bias[i % kAtOnce], v[1] += bias[i % kAtOnce];
     if constexpr (s.pre)
-      if (inside(i)) *reinterpret_cast<float2*>(at(p.pre, i)) = make_float2(v[0], v[1]);
+      if (there() && token(i) < tokens)
+        *reinterpret_cast<float2*>(column(p.pre) + token(i) * p.pre.row) = make_float2(v[0], v[1]);
     v[0] = activate_fast<s.act>(v[0]), v[1] = activate_fast<s.act>(v[1]);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
@@ -79,14 +85,10 @@ struct PanelEpilogue {
 
  private:
   __device__ __forceinline__ int token(int i) const { return first + token_of(i); }
-  __device__ __forceinline__ bool inside(int i) const {
-    return token(i) < tokens && feature < features && batch < p.B;
-  }
-  __device__ __forceinline__ float* at(const Activations& t, int i) const {
-    return static_cast<float*>(t.data) + (batch * t.batch + head * t.head + token(i) * t.row + feature);
-  }
-  __device__ __forceinline__ void read(unsigned (&w)[2], const Activations& t, int i) const {
-    ptx::load_global<8>(w, inside(i) ? at(t, i) : t.data);  // without a branch, which would wait
+  __device__ __forceinline__ bool there() const { return feature < features && batch < p.B; }
+  // The thread's features of token 0; the tensor's first ones where there are none.
+  __device__ __forceinline__ float* column(const Activations& t) const {
+    return static_cast<float*>(t.data) + (there() ? batch * t.batch + head * t.head + feature : 0);
   }
 };
 
