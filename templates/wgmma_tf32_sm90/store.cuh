@@ -40,8 +40,8 @@ __device__ __forceinline__ unsigned feature_offset(unsigned row, int feature) {
 template <Kernel C>
 struct PanelEpilogue {
   static constexpr Shape s = C.shape;
-  static constexpr int kTokens = 16,
-                       kAtOnce = kTokens / (s.gate && s.residual ? 2 : 1) / (C.config.tile_m > 128 ? 2 : 1);
+  static constexpr int kTokens = 16, kAtOnce = kTokens >> ((s.gate && s.residual) + s.pre +
+                                                           (C.config.tile_m > 128) * (1 + s.pre));
   // The i-th token of a thread.
   __device__ __forceinline__ static int token_of(int i) {
     return i / 2 * 8 + static_cast<int>(threadIdx.x % 4 * 2) + i % 2;
@@ -56,10 +56,8 @@ struct PanelEpilogue {
   // The thread's tokens from its i-th one on. Without branches: tokens that are not there are the last one.
   __device__ __forceinline__ void fetch(int i) {
     if (i == 0) {
-      if constexpr (s.gate) from_gate = column(p.gate);
-      if constexpr (s.residual) from_residual = column(p.residual);
-      // Held: made anew for each load they are half of a code that must fit the instruction cache.
-      asm volatile("" : "+l"(from_gate), "+l"(from_residual));
+      if constexpr (s.gate) from_gate = held(column(p.gate));
+      if constexpr (s.residual) from_residual = held(column(p.residual));
     }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
@@ -86,6 +84,11 @@ struct PanelEpilogue {
  private:
   __device__ __forceinline__ int token(int i) const { return first + token_of(i); }
   __device__ __forceinline__ bool there() const { return feature < features && batch < p.B; }
+  // Made anew for each load, addresses are half of a code that must fit the instruction cache.
+  __device__ __forceinline__ static const float* held(const float* from) {
+    asm volatile("" : "+l"(from));
+    return from;
+  }
   // The thread's features of token 0; the tensor's first ones where there are none.
   __device__ __forceinline__ float* column(const Activations& t) const {
     return static_cast<float*>(t.data) + (there() ? batch * t.batch + head * t.head + feature : 0);
