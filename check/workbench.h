@@ -81,7 +81,7 @@ class Workbench {
   std::vector<std::vector<cuda::CUdeviceptr>> sets_;  // [set][tensor]: the buffer's start
   std::vector<cuda::CUdeviceptr> allocations_;
   std::optional<EmulatedDevice>
-      emulated_;  // there, inputs are read-only and the workspace counts as unwritten
+      emulated_;                    // there, inputs are read-only and the workspace counts as unwritten
   cuda::CUdeviceptr pointers_ = 0;  // arrays of args_of_pointers, made when first asked for
   cuda::CUdeviceptr workspace_ = 0;
   int64_t workspace_bytes_ = 0;
