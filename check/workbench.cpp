@@ -159,6 +159,9 @@ llvm::Expected<trigen_args> Workbench::args_of_pointers(int64_t workspace_bytes)
     const auto result =
         device_->api().cuMemcpyHtoD(pointers_, pointers.data(), static_cast<cuda::size_type>(bytes));
     if (auto error = device_->driver().check(result, "cuMemcpyHtoD")) return error;
+    // The copy is another stream's, and stream_ waits for none.
+    if (auto error = device_->driver().check(device_->api().cuCtxSynchronize(), "cuCtxSynchronize"))
+      return error;
   }
   cuda::CUdeviceptr at = pointers_;
   for (const Tensor& t : list_.tensors) {

@@ -126,6 +126,7 @@ class Binder {
     if (llvm::Error error = axis(view, "head", out.head, problem_.H, align)) return error;
     if (tensor.batch == TRIGEN_POINTER_ARRAY) return pointers(view);
     if (llvm::Error error = axis(view, "batch", out.batch, problem_.B, align)) return error;
+    if (problem_.B == 1) out.batch = 0;  // not used, and below 0 it would name an array of pointers
     return finish(view, align, "align");
   }
 
@@ -246,6 +247,7 @@ class Binder {
                          "'s batch stride is TRIGEN_POINTER_ARRAY, but only newton_schulz takes pointers: " +
                          to_string(problem_) + "; pass the tensor's own stride, or 0 for contiguous");
     sort_axes(view);
+    if (llvm::Error error = measure(view)) return error;
     if (view.use == Use::kWritten && overlaps_itself(view)) return overlaps_itself_error(view);
     view.use = Use::kRead;
     view.element = sizeof(void*), view.inner = problem_.B, view.count = 0;

@@ -86,7 +86,7 @@ __device__ __forceinline__ void gemm(const Params& p) {
       }
       if constexpr (kAsync) ptx::cp_async_commit();
     }
-    prefetch_operands<C>(p, z, head, m, n, thread);
+    if constexpr (Engine::kAsyncA && Engine::kAsyncB) prefetch_operands<C>(p, z, head, m, n, thread);
     if constexpr (kAsync) ptx::cp_async_wait<kStages - 2>();
     __syncthreads();
 

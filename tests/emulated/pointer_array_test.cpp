@@ -127,6 +127,8 @@ TEST_P(PointerArrays, MatricesAnywhereGiveTheBitsOfOneTensor) {
     trigen_args args = strides;
     if (of_x) x.bring(), x.give(args);
     if (of_y) y.bring(), y.give(args);
+    ASSERT_EQ(device_->api().cuCtxSynchronize(),
+              cuda::CUDA_SUCCESS);  // the bench's stream waits for no other
     llvm::Error error = plan->run(args, bench->stream());
     ASSERT_FALSE(bool(error)) << take_error(std::move(error)).message;
     ASSERT_FALSE(bool(bench->synchronize()));

@@ -367,6 +367,21 @@ def test_matrices_that_are_overwritten_before_they_are_read_are_copied(written, 
     assert moved[-1] == "copies" and torch.equal(results[1], wanted[1]) and torch.equal(results[2], wanted[2])
 
 
+def test_matrices_and_results_may_be_parts_of_one_tensor_in_turn(written, moved, monkeypatch):
+    """Given by strides, both reach over each other."""
+    torch.manual_seed(2)
+    kept = torch.randn(4, 24, 72)
+    for capturing in (False, True):
+        whole = written.put(kept.clone())
+        wanted = orthogonalize([whole[0], whole[3]])
+        monkeypatch.setattr(launch, "is_capturing", lambda capturing=capturing: capturing)
+        for one, two in zip(orthogonalize([whole[0], whole[3]], out=[whole[1], whole[2]]), wanted):
+            assert torch.equal(one, two)
+        assert torch.equal(whole[0], kept[0]) and torch.equal(whole[3], kept[3])
+        assert moved[-1] == "copies" if capturing else isinstance(moved[-1], list)
+        monkeypatch.setattr(launch, "is_capturing", lambda: False)
+
+
 def test_a_capture_copies_what_lies_anywhere(written, moved, monkeypatch):
     """A graph would read the pointers from host memory that is given back. A call before the capture makes what one within needs."""
     torch.manual_seed(2)
@@ -445,6 +460,16 @@ def test_muon_steps_as_pytorchs_does(rule, nesterov):
     assert state["param_groups"] == other["param_groups"] and state["state"].keys() == other["state"].keys()
     fresh = Muon([torch.nn.Parameter(torch.zeros(48, 24)), torch.nn.Parameter(torch.zeros(24, 48))])
     fresh.load_state_dict(other)
+
+
+def test_matrices_of_8_bits_are_calculated_in_float32():
+    torch.manual_seed(0)
+    for shape in ((16, 24), (150, 160)):
+        small = torch.randn(shape).to(torch.float8_e4m3fn)
+        for given in ([small], [small, small], [small, small.to(torch.bfloat16)]):
+            for one in orthogonalize(given)[:1]:
+                assert one.dtype is torch.float8_e4m3fn
+                torch.testing.assert_close(one.float(), orthogonalize(small.float()), atol=0.02, rtol=0.07)
 
 
 def test_one_call_takes_matrices_of_several_dtypes():

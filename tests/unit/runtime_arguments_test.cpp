@@ -208,6 +208,13 @@ TEST(BindArguments, ArraysOfPointers) {
   args = plain();
   args.x.batch = -2;
   EXPECT_THAT(bind(kIterations, args), HasSubstr("x's batch stride is -2; pass a positive number"));
+  Params params;
+  EXPECT_EQ(bind("newton_schulz,dtype=bf16,T=64,D=128,B=1", args, 0, &params), "");
+  EXPECT_EQ(params.x.batch, 0) << "a negative one is the kernel's word for pointers";
+  args = plain();
+  args.x.batch = args.y.batch = TRIGEN_POINTER_ARRAY;
+  args.x.row = INT64_MAX / 16 & ~int64_t{63};
+  EXPECT_THAT(bind(kIterations, args), HasSubstr("64 bits"));
 
   for (const std::string op : {"forward", "grad_input", "gram"})
     for (const char* const batches : {"1", "4"}) {

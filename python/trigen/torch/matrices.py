@@ -393,6 +393,13 @@ def are_apart(size, x: Optional[Places], y: Places) -> bool:
     return True
 
 
+def interleave(x: Places, y: Places) -> bool:
+    """Whether both are tensors with strides, in memory that meets."""
+    if POINTERS in (x.batch, y.batch):
+        return False
+    return x.addresses[0] <= y.addresses[-1] and y.addresses[0] <= x.addresses[-1]
+
+
 def newton_schulz(like, size, x: Places, y: Places, steps) -> bool:
     """y: the iterations of x, matrices of size.dtype on `like`'s device, by steps_on's numbers. False: no kernel serves."""
     device = like.get_device()

@@ -162,8 +162,7 @@ def _size_of(m, k, double, members, steps, form) -> Size:
     suits = has_tf32(device) and suits_one_launch(n, m, k, _has_clusters(device))  # from Ampere on
     if not (may_be and (form == "one_launch" or suits)):
         return size
-    dtypes = {one.dtype for one, _ in members}
-    return size._replace(dtype=dtypes.pop() if len(dtypes) == 1 else torch.float32)
+    return size._replace(dtype=_dtype_of([one for one, _ in members]))
 
 
 _planned: set = set()  # (sizes, steps, form, device) whose plans were made
@@ -222,7 +221,8 @@ def _group(size, wide, members, triples, eps, form, product=gram) -> None:
     sources, results = (_batches(views) for views in zip(*members))
     kept = wide if wide is torch.float64 else torch.float16
     x = _batch(size, kept, sources[0].device)
-    parts = sources if size.m * size.k >= _LARGE else [_gathered(sources, size)]
+    one_by_one = size.m * size.k >= _LARGE and all(one.dtype is _dtype_of([one]) for one in sources)
+    parts = sources if one_by_one else [_gathered(sources, size)]
     for part, to in zip(parts, x.split([len(part) for part in parts])):
         # In two steps, as one reduction to few numbers has few blocks (16 us of 32 x 256 x 256 on an H200). Quotients are `wide`, rounded once.
         rows = torch.linalg.vector_norm(_turned(part, size), dim=-1, dtype=wide)
@@ -233,10 +233,20 @@ def _group(size, wide, members, triples, eps, form, product=gram) -> None:
 
 def _gathered(sources, size) -> torch.Tensor:
     """The matrices of a group as one batch: as they lie, or copied."""
-    dtypes = {one.dtype for one in sources}
-    dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
+    dtype = _dtype_of(sources)
+    if len(sources) == 1 and sources[0].dtype is dtype:
+        return sources[0]
     x = _together(sources, dtype, size)
     return _copied(sources, dtype, size) if x is None else x
+
+
+def _dtype_of(matrices) -> torch.dtype:
+    """Of their batch: theirs, float32 where they have several or one that has no arithmetic (8 bits)."""
+    dtypes = {one.dtype for one in matrices}
+    return dtypes.pop() if len(dtypes) == 1 and dtypes <= _BATCHED else torch.float32
+
+
+_BATCHED = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def _copied(sources, dtype, size) -> torch.Tensor:
@@ -249,7 +259,7 @@ def _copied(sources, dtype, size) -> torch.Tensor:
 
 
 def _scatter(y, results, size) -> None:
-    whole = _together(results, results[0].dtype, size)
+    whole = results[0] if len(results) == 1 else _together(results, results[0].dtype, size)
     if whole is not None:
         whole.copy_(y)
     else:
@@ -277,8 +287,13 @@ def _at_once(size, members, triples, eps, form, fresh) -> None:
 def _launched(size, members, steps, fresh) -> bool:
     sources, results = zip(*members)
     x, y = (products.places_of(views, size.dtype, size) for views in (sources, results))
-    if y is not None and not fresh and not products.are_apart(size, x, y):
-        y = None
+    if y is not None and not fresh:
+        if not products.are_apart(size, x, y):
+            y = None
+        elif x is not None and products.interleave(
+            x, y
+        ):  # slices of one tensor, which the library takes for overlapping
+            y = y._replace(batch=products.POINTERS)
     if launch.is_capturing():  # a graph would read an array of pointers from host memory that is given back
         x, y = (None if places is not None and places.batch == products.POINTERS else places for places in (x, y))
     copied = batch = None

@@ -176,7 +176,8 @@ class NewtonSchulz {
   }
   // The same of `count` matrices [rows, columns] that lie anywhere, kOneLaunch alone: x and y are arrays of pointers in device
   // memory, which stay until the kernel has run; each pointer is aligned to 16 bytes.
-  void run(const void* const* x, void* const* y, void* workspace, void* stream = nullptr) const {
+  template <class X, class Y>
+  void run(X* const* x, Y* const* y, void* workspace, void* stream = nullptr) const {
     if (form_ != kOneLaunch)
       refuse(
           std::string("run() is given arrays of pointers, form() is ") +
