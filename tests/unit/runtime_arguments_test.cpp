@@ -208,7 +208,6 @@ TEST(BindArguments, ArraysOfPointers) {
   args = plain();
   args.x.batch = -2;
   EXPECT_THAT(bind(kIterations, args), HasSubstr("x's batch stride is -2; pass a positive number"));
-  Params params;
   EXPECT_EQ(bind("newton_schulz,dtype=bf16,T=64,D=128,B=1", args, 0, &params), "");
   EXPECT_EQ(params.x.batch, 0) << "a negative one is the kernel's word for pointers";
   args = plain();
