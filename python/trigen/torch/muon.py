@@ -214,6 +214,7 @@ def _times(q, x) -> torch.Tensor:
     return q @ x if x.stride(-1) == 1 else (x.mT @ q).mT
 
 
+_BATCHED = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _LARGE = 1 << 21  # elements from which on a matrix of a list has launches of its own, in place of a copy
 
 
@@ -221,7 +222,7 @@ def _group(size, wide, members, triples, eps, form, product=gram) -> None:
     sources, results = (_batches(views) for views in zip(*members))
     kept = wide if wide is torch.float64 else torch.float16
     x = _batch(size, kept, sources[0].device)
-    one_by_one = size.m * size.k >= _LARGE and all(one.dtype is _dtype_of([one]) for one in sources)
+    one_by_one = size.m * size.k >= _LARGE and all(one.dtype in _BATCHED for one in sources)
     parts = sources if one_by_one else [_gathered(sources, size)]
     for part, to in zip(parts, x.split([len(part) for part in parts])):
         # In two steps, as one reduction to few numbers has few blocks (16 us of 32 x 256 x 256 on an H200). Quotients are `wide`, rounded once.
@@ -244,9 +245,6 @@ def _dtype_of(matrices) -> torch.dtype:
     """Of their batch: theirs, float32 where they have several or one that has no arithmetic (8 bits)."""
     dtypes = {one.dtype for one in matrices}
     return dtypes.pop() if len(dtypes) == 1 and dtypes <= _BATCHED else torch.float32
-
-
-_BATCHED = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def _copied(sources, dtype, size) -> torch.Tensor:
@@ -290,10 +288,8 @@ def _launched(size, members, steps, fresh) -> bool:
     if y is not None and not fresh:
         if not products.are_apart(size, x, y):
             y = None
-        elif x is not None and products.interleave(
-            x, y
-        ):  # slices of one tensor, which the library takes for overlapping
-            y = y._replace(batch=products.POINTERS)
+        elif x is not None and products.interleave(x, y):
+            y = y._replace(batch=products.POINTERS)  # by strides the library would take them for overlapping
     if launch.is_capturing():  # a graph would read an array of pointers from host memory that is given back
         x, y = (None if places is not None and places.batch == products.POINTERS else places for places in (x, y))
     copied = batch = None
