@@ -77,6 +77,7 @@ constexpr Key<LoopRates> kLoopKeys[] = {
     {"usable_l2", &LoopRates::usable_l2, Dimension::kCount},
     {"l2_floor", &LoopRates::l2_floor, Dimension::kCount},
     {"l2_hit", &LoopRates::l2_hit, Dimension::kCount},
+    {"drift", &LoopRates::drift, Dimension::kCount},
     {"enough_sms", &LoopRates::enough_sms, Dimension::kCount},
     {"idle_tail", &LoopRates::idle_tail, Dimension::kCount},
     {"instruction", &LoopRates::instruction, Dimension::kCount},

@@ -65,6 +65,7 @@ struct LoopRates {
   // The memory: its share of the data sheet's rate; of the L2, what a panel may fill; of that, what misses
   // nothing; the time of a byte from the L2 instead.
   double memory_share = 1, usable_l2 = 1, l2_floor = 1, l2_hit = 0;
+  double drift = 0;        // share of Work::common_bytes that misses, where the L2 does not hold the product
   double enough_sms = 0;   // share of the SMs that keeps the memory busy
   double idle_tail = 0;    // of the memory's time, what the last wave leaves unused
   double instruction = 1;  // times an instruction's own slot

@@ -20,6 +20,8 @@ std::string text(const llvm::Twine& t) { return t.str(); }
 // (templates/persistent/tile_scheduler.h): so many of the smallest leave room for a round more.
 constexpr int kSmallestTile = 64;
 constexpr double kMostTiles = 1 << 30;
+// Of a column that one cluster takes: more of them leave fewer clusters with x to share.
+constexpr int kMostRowsByColumns = 4;
 
 std::optional<std::string> too_many_tiles(const Problem& p) {
   const auto edges = [](int64_t extent) {
@@ -56,10 +58,12 @@ std::vector<Config> PersistentKernel::with_sections(const Problem& p, const Targ
   std::set<int> rasters(round);
   rasters.insert(0);
   for (int i = 1; i <= rounds; ++i) rasters.insert(i * even);
+  rasters.erase(1);
+  if (rows > 1 && rows <= kMostRowsByColumns && columns >= clusters) rasters.insert(1);
   std::vector<Config> out;
   for (int raster : rasters) {
     // Narrower sections than one round would be widened by the kernel.
-    if (raster > 0 && (raster >= columns || raster < clusters / rows)) continue;
+    if (raster > 1 && (raster >= columns || raster < clusters / rows)) continue;
     c.raster = raster;
     out.push_back(c);
   }

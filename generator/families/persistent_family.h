@@ -41,8 +41,8 @@ class PersistentKernel {
   virtual uint32_t grid(const Problem& problem, const Target& target, const Config& config) const;
 
  protected:
-  // `config` with every raster worth a try: one section, `round` numbers of columns, and sections that fill 1
-  // to `rounds` whole rounds of the machine.
+  // `config` with every raster worth a try: one section, `round` numbers of columns, sections that fill 1
+  // to `rounds` whole rounds of the machine, and columns one by one.
   std::vector<Config> with_sections(const Problem& problem, const Target& target, Config config,
                                     std::initializer_list<int> round, int rounds) const;
   static int row_tiles(const Problem& problem, const Config& config);

@@ -21,12 +21,13 @@ ProductWalk::ProductWalk(const Problem& p, const Config& c, int rows, int column
       columns(columns),
       section(section_columns(c, rows, columns, clusters)),
       clusters(clusters),
+      by_columns(walks_by_columns(c)),
       fill(product_fill(kernel_shape(p))),
       diag(product_diag(p)),
       width(static_cast<int>(p.width)) {}
 
 TileScheduler ProductWalk::scheduler(int cluster) const {
-  return {rows, columns, section, clusters, cluster, fill == Fill::kLower};
+  return {rows, columns, section, clusters, cluster, fill == Fill::kLower, by_columns};
 }
 
 void add(Run& sum, const Run& run, double times) {
@@ -81,6 +82,14 @@ void put_product(Work& work, const Problem& p, const ProductWalk& walk, const st
   work.first = first_rows(tiles, walk.rows_at_once(), walk.columns);
   work.first_bytes = static_cast<double>(p.B * p.H * p.T) * static_cast<double>(p.D * element_size(p.dtype));
   for (const Run& tile : tiles) add(work.all, tile, walk.columns);
+  if (!walk.by_columns && walk.rows > 1) {
+    const double reads = std::accumulate(tiles.begin(), tiles.end(), 0.0,
+                                         [](double sum, const Run& tile) { return sum + tile.steps[0]; });
+    const auto blocks = static_cast<double>(p.T) / kPanel;
+    // Of rings that hold seven twelfths of a column and more (docs/experiments/wgmma_sm90.md).
+    const double apart = std::clamp(work.stages / blocks - 7.0 / 12, 0.0, 5.0 / 12);
+    work.common_bytes = std::max(0.0, reads / blocks - 1) * apart * work.first_bytes;
+  }
   put_runs(work, walk.clusters, false, [&](int cluster) {
     Run own;
     TileScheduler scheduler = walk.scheduler(cluster);
@@ -104,6 +113,9 @@ void put_slice_runs(Work& work, const ProductWalk& walk, const std::vector<Run>&
 
 Reread panel_reread(const Problem& p, const ProductWalk& walk, double columns, double depth) {
   const double panel = static_cast<double>(p.T) * columns * static_cast<double>(element_size(p.dtype));
+  if (walk.by_columns)  // each cluster's column
+    return {panel * walk.clusters / walk.section,
+            std::max(0.0, depth / static_cast<double>(p.T) - 1) * panel * walk.columns / walk.section};
   const double walks = std::max(0.0, depth / static_cast<double>(p.T) / walk.rows_at_once() - 1);
   return {panel, walks * panel * walk.columns / walk.section};
 }

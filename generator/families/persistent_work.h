@@ -17,6 +17,7 @@ int product_diag(const Problem& problem);
 // The walk of `clusters` clusters over a product's tiles.
 struct ProductWalk {
   int rows, columns, section, clusters;  // row tiles; column units of all heads; those in a section
+  bool by_columns;                       // a cluster takes all rows of a column
   Fill fill;
   int diag, width;  // width: of a band, or 0
 

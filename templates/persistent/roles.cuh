@@ -66,6 +66,14 @@ struct Extents {
         diag((C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag)) {}
 };
 
+// Does the L2 have no room for a 16-bit output? Then its lines, which no launch after will find there, give way to what is
+// read: 1 to 4 % of a product that memory bounds, nothing or less elsewhere (docs/experiments/wgmma_sm90.md).
+template <Kernel C>
+__device__ __forceinline__ bool output_exceeds_l2(const Params& p) {
+  const Extents<C> e(p);
+  return 2LL * p.B * e.heads * e.tokens * e.features > kL2Bytes;
+}
+
 // This block's walk over the tiles.
 template <Kernel C>
 __device__ __forceinline__ TileScheduler scheduler_of_block(int rows, int columns) {

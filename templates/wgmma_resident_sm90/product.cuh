@@ -253,7 +253,8 @@ struct Consumer {
         meet();
         if (leads()) {
           place.each_box([&](int bytes, int inner, int outer) {
-            ptx::tma_store(map_out, stage + bytes, inner, outer, head, place.batch);
+            ptx::tma_store(map_out, stage + bytes, inner, outer, head, place.batch,
+                           persistent::output_exceeds_l2<C>(p));
           });
           ptx::tma_store_commit();
           ptx::tma_store_wait_read<1>();

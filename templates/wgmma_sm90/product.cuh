@@ -310,7 +310,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
               int batch, feature;
               panels.locate<G::kBoxFeatures>(panel + i * G::kParts + part, batch, feature);
               ptx::tma_store(map_out, box, G::kTokens ? first : feature, G::kTokens ? feature : first, head,
-                             batch);
+                             batch, persistent::output_exceeds_l2<C>(p));
             });
       }
     }

@@ -180,7 +180,7 @@ TEST(KStepRange, CountsTheStepsThatHaveAWeight) {
 }
 
 std::map<std::pair<int, int>, int> scheduled(int rows, int columns, int section, int clusters,
-                                             std::vector<int>* work = nullptr) {
+                                             std::vector<int>* work = nullptr, bool by_columns = false) {
   std::map<std::pair<int, int>, int> tiles;
   for (int cluster = 0; cluster < clusters; ++cluster) {
     TileScheduler scheduler{.rows = rows,
@@ -188,7 +188,8 @@ std::map<std::pair<int, int>, int> scheduled(int rows, int columns, int section,
                             .section = section,
                             .clusters = clusters,
                             .cluster = cluster,
-                            .longest_last = true};
+                            .longest_last = true,
+                            .by_columns = by_columns};
     for (int row = 0, column = 0; scheduler.next(row, column);) {
       EXPECT_TRUE(row >= 0 && row < rows && column >= 0 && column < columns);
       ++tiles[{row, column}];
@@ -209,6 +210,31 @@ TEST(TileScheduler, EveryTileOnce) {
   }
 }
 
+// Whole columns, and the rest as a section: nobody has more than one tile above his share of it.
+TEST(TileScheduler, ColumnsOneByOne) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 300; ++i) {
+    const int rows = 1 + random() % 5, columns = 1 + random() % 700, clusters = 1 + random() % 140;
+    std::vector<int> work(clusters);
+    const auto tiles = scheduled(rows, columns, columns, clusters, &work, true);
+    EXPECT_EQ(tiles.size(), static_cast<size_t>(rows) * columns);
+    for (const auto& [tile, times] : tiles) EXPECT_EQ(times, 1);
+    const int of_column = rows * (rows + 1) / 2, whole = columns / clusters * of_column;
+    EXPECT_GE(*std::min_element(work.begin(), work.end()), whole);
+    EXPECT_LE(*std::max_element(work.begin(), work.end()), whole + of_column + rows);
+  }
+  TileScheduler second{.rows = 2,
+                       .columns = 8,
+                       .section = 8,
+                       .clusters = 3,
+                       .cluster = 1,
+                       .longest_last = true,
+                       .by_columns = true};
+  std::vector<std::pair<int, int>> order;
+  for (int row, column; second.next(row, column);) order.push_back({row, column});
+  EXPECT_EQ(order, (std::vector<std::pair<int, int>>{{1, 1}, {0, 1}, {1, 4}, {0, 4}, {1, 7}}));
+}
+
 TEST(TileScheduler, LongAndShortRowsToEveryCluster) {
   // Rows and column units of T = 512 to 8192 with sections of whole rounds: within 4 % of the mean.
   const int cases[][3] = {{4, 128, 33}, {8, 64, 33}, {16, 32, 32}, {32, 16, 16}, {64, 16, 16}, {32, 128, 16}};
@@ -227,8 +253,10 @@ TEST(TileScheduler, SectionsHaveWorkForTheMachine) {
   EXPECT_EQ(section_columns(c, 2, 256, 132), 66);  // widened from 32 tiles
   EXPECT_EQ(section_columns(c, 200, 64, 132), 16);
   EXPECT_EQ(section_columns(c, 2, 10, 132), 10);
-  c.raster = 0;
-  EXPECT_EQ(section_columns(c, 8, 64, 132), 64);
+  for (const int whole : {0, 1}) {
+    c.raster = whole;
+    EXPECT_EQ(section_columns(c, 8, 64, 132), 64);
+  }
 }
 
 // Adds up what all blocks do: for each tile of 128 x 128 (256 x 256 for pairs and squares of blocks), its k
