@@ -120,7 +120,7 @@ struct Work {
   Run first = {.steps = {}, .tiles = 0, .count = 0};
   std::vector<Reread> rereads = {};
   double common_bytes =
-      0;  // that blocks of one column read beside each other, as far apart as their rings let them drift
+      0;  // that blocks of one column read beside each other, as far apart as they drift
   double l2_bytes = 0;      // between SMs and L2, of the product
   double chained = 0;       // loads that one thread does one after the other beside the steps
   double instructions = 0;  // of threads, that all blocks together issue beside `steps` (conversions, sums)

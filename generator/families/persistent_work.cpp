@@ -14,6 +14,10 @@ namespace trigen {
 
 using namespace persistent;
 
+// Blocks of 64 tokens of columns that fit a ring nearly: blocks that share one drift apart (docs/experiments/wgmma_sm90.md,
+// "Columns one by one"). From 384 tokens on a tenth of what is shared is read again, which the rates have.
+constexpr int kShortColumn = 4;
+
 int product_diag(const Problem& p) { return static_cast<int>(transposes(p.op) ? -p.diag : p.diag); }
 
 ProductWalk::ProductWalk(const Problem& p, const Config& c, int rows, int columns, int clusters)
@@ -27,7 +31,7 @@ ProductWalk::ProductWalk(const Problem& p, const Config& c, int rows, int column
       width(static_cast<int>(p.width)) {}
 
 TileScheduler ProductWalk::scheduler(int cluster) const {
-  return {rows, columns, section, clusters, cluster, fill == Fill::kLower, by_columns};
+  return {rows, columns, section, clusters, cluster, fill == Fill::kLower, by_columns ? 0 : 1};
 }
 
 void add(Run& sum, const Run& run, double times) {
@@ -82,13 +86,11 @@ void put_product(Work& work, const Problem& p, const ProductWalk& walk, const st
   work.first = first_rows(tiles, walk.rows_at_once(), walk.columns);
   work.first_bytes = static_cast<double>(p.B * p.H * p.T) * static_cast<double>(p.D * element_size(p.dtype));
   for (const Run& tile : tiles) add(work.all, tile, walk.columns);
-  if (!walk.by_columns && walk.rows > 1) {
-    const double reads = std::accumulate(tiles.begin(), tiles.end(), 0.0,
-                                         [](double sum, const Run& tile) { return sum + tile.steps[0]; });
-    const auto blocks = static_cast<double>(p.T) / kPanel;
-    // Of rings that hold seven twelfths of a column and more (docs/experiments/wgmma_sm90.md).
-    const double apart = std::clamp(work.stages / blocks - 7.0 / 12, 0.0, 5.0 / 12);
-    work.common_bytes = std::max(0.0, reads / blocks - 1) * apart * work.first_bytes;
+  const double blocks = schedule::ceil_div(static_cast<int>(p.T), kPanel);
+  if (!walk.by_columns && blocks <= kShortColumn) {
+    const double reads = std::accumulate(
+        tiles.begin(), tiles.end(), 0.0, [](double sum, const Run& tile) { return sum + tile.steps[0]; });
+    work.common_bytes = std::max(0.0, reads / blocks - 1) * work.first_bytes;
   }
   put_runs(work, walk.clusters, false, [&](int cluster) {
     Run own;
@@ -113,9 +115,6 @@ void put_slice_runs(Work& work, const ProductWalk& walk, const std::vector<Run>&
 
 Reread panel_reread(const Problem& p, const ProductWalk& walk, double columns, double depth) {
   const double panel = static_cast<double>(p.T) * columns * static_cast<double>(element_size(p.dtype));
-  if (walk.by_columns)  // each cluster's column
-    return {panel * walk.clusters / walk.section,
-            std::max(0.0, depth / static_cast<double>(p.T) - 1) * panel * walk.columns / walk.section};
   const double walks = std::max(0.0, depth / static_cast<double>(p.T) / walk.rows_at_once() - 1);
   return {panel, walks * panel * walk.columns / walk.section};
 }

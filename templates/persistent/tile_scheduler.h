@@ -21,28 +21,22 @@ TRIGEN_HOST_DEVICE constexpr int panel_units(int panels, int B, int D, int featu
 // that each gets long and short ones. Every section begins anew: an order that ran on across sections gave
 // some clusters the long rows of all (up to 1.9x the ideal time).
 //
-// By columns, a cluster takes all rows of a column one after the other, so that what they share comes from memory once: two
-// clusters that share a column read it as far apart as their rings are deep (an H100 reads a fifth more of memory by 192 KB
-// of ring at two row tiles, 2026-11-28). Columns that are left for less than all clusters are one section.
+// By columns, a section has a column for each cluster, which takes all rows of it, so that what they share comes from
+// memory once: two clusters that share a column read it as far apart as their rings are deep (an H100 reads a fifth more
+// of memory by 192 KB of ring at two row tiles, 2026-11-28).
 struct TileScheduler {
   int rows, columns, section;  // row tiles; column units of all heads; column units in a section
   int clusters, cluster;       // how many there are, which one this is
   bool longest_last;           // the last row is the longest one
-  bool by_columns;
-  int start = 0, round = 0, backwards = 1;
+  int turns = 1;               // 0: always forwards, by columns
+  int start = 0, round = 0, backwards = turns;
 
   // The next tile of this cluster; false at the end.
   TRIGEN_HOST_DEVICE constexpr bool next(int& row, int& column) {
-    if (by_columns && start + clusters <= columns) {
-      row = longest_last ? rows - 1 - round : round;
-      column = start + cluster;
-      if (++round == rows) start += clusters, round = 0;
-      return true;
-    }
     while (start < columns) {
       const int width = schedule::min(section, columns - start);
       while (round < width * rows) {
-        backwards ^= 1;
+        backwards ^= turns;
         const int unit = round + (backwards ? clusters - 1 - cluster : cluster);
         round += clusters;
         if (unit < width * rows) {
@@ -63,7 +57,8 @@ TRIGEN_HOST_DEVICE constexpr bool walks_by_columns(const Config& c) { return c.r
 // Column units in a section: what the config says, but work for (nearly) every cluster. One column more than
 // a round holds would cost a second round for a few tiles.
 TRIGEN_HOST_DEVICE constexpr int section_columns(const Config& c, int rows, int columns, int clusters) {
-  const int section = c.raster > 1 ? schedule::max(c.raster, schedule::max(clusters / rows, 1)) : columns;
+  if (walks_by_columns(c)) return schedule::min(clusters, columns);
+  const int section = c.raster > 0 ? schedule::max(c.raster, schedule::max(clusters / rows, 1)) : columns;
   return schedule::min(section, columns);
 }
 
@@ -76,7 +71,7 @@ TRIGEN_HOST_DEVICE constexpr TileScheduler scheduler_of(const Shape& s, const Co
           .clusters = clusters,
           .cluster = cluster,
           .longest_last = product_fill(s) == Fill::kLower,
-          .by_columns = walks_by_columns(c)};
+          .turns = walks_by_columns(c) ? 0 : 1};
 }
 
 }  // namespace trigen::persistent
