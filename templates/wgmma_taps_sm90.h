@@ -104,26 +104,52 @@ TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return schedule::ceil_div(B * schedule::ceil_div(D, c.tile_n), persistent::sharers(c));
 }
 
-// grad_weight: a block of 64 t by 64 s and kGroupTaps taps, four to a warpgroup.
+// grad_weight: a block of tile_m t by 64 s and the taps of a group, by two warpgroups. More than kFewTaps: 64 t by
+// eight taps, four to a warpgroup. Few: all taps of 128 t, 64 to a warpgroup, or of 64 t, where the warpgroups take
+// the k steps in turn.
 namespace weight {
 
-inline constexpr int kGroupTaps = 8;
+inline constexpr int kFewTaps = 4;
 inline constexpr int kConsumers = 2;
 inline constexpr int kThreads = 128 * (kConsumers + 1);
 inline constexpr int kSumRegisters = 224;  // sums of four taps
-inline constexpr int kTransposed = 3;      // buffers of x, transposed
 // Features of x that the taps of a group read for 64 of dy, from a multiple of 8 on.
 inline constexpr int kFeatures = 64 + 16;
 inline constexpr int kTransposedBytes = 128 * kFeatures;
-inline constexpr int kSums = 64 * 64 * kGroupTaps;  // f32 values of a part in the workspace
-inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceBlocks = 4;  // of the reduction for each block of the product
 inline constexpr int kSlices = 8;        // columns of a block in units of 8: the items of the reduction
+inline constexpr int kStoreColumns = 32;  // that a warp stages at once of few taps
 
-TRIGEN_HOST_DEVICE constexpr int groups(int taps) { return schedule::ceil_div(taps, kGroupTaps); }
-// A stage holds a panel of dy and one of x.
-TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * 2 * kPanelBytes + kTransposed * kTransposedBytes + kBarrierBytes;
+TRIGEN_HOST_DEVICE constexpr bool few(int taps) { return taps <= kFewTaps; }
+TRIGEN_HOST_DEVICE constexpr int group_taps(int taps) { return few(taps) ? taps : 8; }
+TRIGEN_HOST_DEVICE constexpr int warpgroup_taps(int taps) { return few(taps) ? taps : 4; }
+TRIGEN_HOST_DEVICE constexpr int groups(int taps) { return schedule::ceil_div(taps, group_taps(taps)); }
+TRIGEN_HOST_DEVICE constexpr bool takes_turns(int taps, const Config& c) { return few(taps) && c.tile_m == 64; }
+TRIGEN_HOST_DEVICE constexpr int row_panels(const Config& c) { return c.tile_m / kPanel; }
+// f32 values of a part in the workspace, and threads that hold those of 8 columns.
+TRIGEN_HOST_DEVICE constexpr int sums(int taps, const Config& c) { return c.tile_m * kPanel * group_taps(taps); }
+TRIGEN_HOST_DEVICE constexpr int reduce_threads(int taps, const Config& c) {
+  return takes_turns(taps, c) ? 128 : 128 * kConsumers;
+}
+// Buffers of x, transposed. Whose turn a step is shows in the parity of its buffers: their number is even.
+TRIGEN_HOST_DEVICE constexpr int transposed_buffers(int taps, const Config& c) {
+  return takes_turns(taps, c) ? 4 : 3;
+}
+// A row of f32 sums on its way to dW: 4 rows of a quarter, half or whole warp's stores (16 bytes for 2 and 4 taps, 8
+// for 3) lie in different banks.
+TRIGEN_HOST_DEVICE constexpr int store_pitch(int taps, int columns) {
+  const int bytes = 4 * columns * taps, apart = taps == 2 ? 64 : taps == 3 ? 32 : 16;
+  return bytes + (apart + 128 - bytes % 128) % 128;
+}
+// Of few taps: 16 rows for each warp, and the grad_bias of one warpgroup's steps.
+TRIGEN_HOST_DEVICE constexpr int store_bytes(int taps) {
+  return few(taps) ? 4 * kConsumers * 16 * store_pitch(taps, kStoreColumns) + 4 * kPanel : 0;
+}
+// A stage holds dy's panels and one of x.
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return (row_panels(c) + 1) * kPanelBytes; }
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(int taps, const Config& c) {
+  return c.stages * stage_bytes(c) + transposed_buffers(taps, c) * kTransposedBytes + store_bytes(taps) +
+         kBarrierBytes;
 }
 
 // Stream-K schedule of the triangle's blocks. Items are counted by place in the triangle, a place's groups of
@@ -132,18 +158,24 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
 // the workspace in f32, a second kernel adds them in a fixed order.
 struct StreamK {
   Fill fill;
-  int diag, rows;  // rows of 64
-  int taps;        // groups of taps
-  int depth;       // k steps of an item
-  int blocks;      // thread blocks
+  int diag;
+  int panels;         // of 64 rows of an item
+  int columns, rows;  // columns of 64, rows of items
+  int taps;           // groups of taps
+  int sums;           // f32 values of a part
+  int depth;          // k steps of an item
+  int blocks;         // thread blocks
   int places = 0;  // of one head
   int items = 0, whole_items = 0;
 
-  TRIGEN_HOST_DEVICE constexpr StreamK(const Shape& s, int B, int blocks)
+  TRIGEN_HOST_DEVICE constexpr StreamK(const Shape& s, const Config& c, int B, int blocks)
       : fill(s.fill),
         diag(s.diag),
-        rows(schedule::ceil_div(s.T, kPanel)),
+        panels(row_panels(c)),
+        columns(schedule::ceil_div(s.T, kPanel)),
+        rows(schedule::ceil_div(columns, panels)),
         taps(groups(s.K)),
+        sums(weight::sums(s.K, c)),
         depth(B * schedule::ceil_div(s.D, kPanel)),
         blocks(blocks) {
     for (int row = 0; row < rows; ++row) places += span(row);
@@ -151,8 +183,10 @@ struct StreamK {
     whole_items = items / blocks * blocks;
   }
   TRIGEN_HOST_DEVICE constexpr int span(int row) const {
-    return persistent::KRange(fill, kPanel * row, diag, rows).blocks;
+    const int longest = fill == Fill::kLower ? schedule::min(panels * (row + 1), columns) - 1 : panels * row;
+    return persistent::KRange(fill, kPanel * longest, diag, columns).blocks;
   }
+  TRIGEN_HOST_DEVICE constexpr int first(int row) const { return fill == Fill::kLower ? 0 : columns - span(row); }
   TRIGEN_HOST_DEVICE constexpr int rest() const { return items - whole_items; }
   TRIGEN_HOST_DEVICE constexpr int length() const { return rest() * depth; }
   TRIGEN_HOST_DEVICE constexpr int sharers() const { return schedule::min(blocks, length()); }
@@ -164,19 +198,19 @@ struct StreamK {
   }
   // Offset of a thread block's incomplete sum in the workspace: of the item that it ends or of the item that
   // it begins.
-  TRIGEN_HOST_DEVICE static constexpr long long slot(int block, bool begins) {
-    return (2ll * block + (begins ? 1 : 0)) * kSums;
+  TRIGEN_HOST_DEVICE constexpr long long slot(int block, bool begins) const {
+    return (2ll * block + (begins ? 1 : 0)) * sums;
   }
   // Offset of its part of grad_bias.
   TRIGEN_HOST_DEVICE constexpr long long bias_slot(int block, bool begins) const {
-    return slot(blocks, false) + (2ll * block + (begins ? 1 : 0)) * kPanel;
+    return slot(blocks, false) + (2ll * block + (begins ? 1 : 0)) * panels * kPanel;
   }
   TRIGEN_HOST_DEVICE constexpr long long workspace_bytes() const {
     return rest() == 0 ? 0 : 4 * bias_slot(blocks, false);
   }
   // True if grad_bias of a row is summed beside this block: the row's first one.
   TRIGEN_HOST_DEVICE constexpr bool sums_bias(int row, int column, int group) const {
-    return group == 0 && column == (fill == Fill::kLower ? 0 : rows - span(row));
+    return group == 0 && column == first(row);
   }
   TRIGEN_HOST_DEVICE constexpr void locate(int item, int& head, int& row, int& column, int& group) const {
     group = item % taps;
@@ -185,7 +219,7 @@ struct StreamK {
     item -= head * places;
     row = 0;
     for (int width = span(0); item >= width; width = span(++row)) item -= width;
-    column = fill == Fill::kLower ? item : rows - span(row) + item;
+    column = first(row) + item;
   }
 };
 

@@ -18,8 +18,12 @@ namespace geometry = wgmma_taps_sm90;
 Access product_access(const Problem& p) { return activation_access(p, takes_tokens(p)); }
 int product_elements(const Problem& p) { return activation_elements(p, product_access(p)); }
 
-// Taps of one store to dW: four where they lie together and aligned.
-int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }
+int taps_of(const Problem& p) { return static_cast<int>(p.K); }
+// Elements of one store to dW: of few taps those of a row, of others four taps where they lie together and aligned.
+int weight_vector(const Problem& p) {
+  if (geometry::weight::few(taps_of(p))) return widest_vectors(p).c;
+  return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1;
+}
 
 // StreamK counts dW's items, and the k steps of those with several thread blocks, fewer than there are SMs,
 // in 32 bits.
@@ -139,18 +143,24 @@ class Product final : public PersistentKernel {
   }
 };
 
-// grad_weight: blocks share the tiles of 64 t by 64 s and 8 taps that whole rounds leave.
+// grad_weight: blocks share the tiles of 64 or 128 t by 64 s and a group of taps that whole rounds leave.
 class TapWeight final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    const std::string one = "grad_weight has one tile, of 64 x 64 and 8 taps";
-    return {{&Config::tile_m, {64}, one},
-            {&Config::tile_n, {64 * geometry::weight::kGroupTaps}, one},
+    const bool few = geometry::weight::few(taps_of(p));
+    const std::string one = few ? "grad_weight's tiles have 64 columns and all of 2 to 4 taps"
+                                : "grad_weight has one tile, of 64 x 64 and 8 taps";
+    const bool turns = geometry::weight::takes_turns(taps_of(p), c);
+    ConfigKey rows{&Config::tile_m, {64}, one}, stages = range_key(&Config::stages, 3, 12);
+    if (few) rows.allowed.push_back(128);
+    if (turns) stages = {&Config::stages, {4, 6, 8, 10, 12}, "warpgroups that take turns have stages of their own"};
+    return {rows,
+            {&Config::tile_n, {64 * geometry::weight::group_taps(taps_of(p))}, one},
             {&Config::tile_k, {64}, one},
             {&Config::warps_m, {4}, one},
             {&Config::warps_n, {geometry::weight::kConsumers}, one},
             {&Config::cluster, {1}, one},
-            range_key(&Config::stages, 3, 12),
+            stages,
             {&Config::split_k, {1}, "blocks share what whole rounds leave; no parts are cut"},
             {&Config::raster, {0}, "is for forward and grad_input only"},
             ConfigKey(&Config::activations, {activation_access(p)},
@@ -161,29 +171,34 @@ class TapWeight final : public PersistentKernel {
             blocks_key()};
   }
 
-  int stage_bytes(const Problem&, const Config&) const override { return 2 * geometry::kPanelBytes; }
-  bool fits(const Problem&, const Config&) const override { return true; }
-  int64_t shared_bytes(const Problem&, const Config& c) const override {
-    return geometry::weight::shared_bytes(c);
+  int stage_bytes(const Problem&, const Config& c) const override { return geometry::weight::stage_bytes(c); }
+  bool fits(const Problem& p, const Config& c) const override {
+    return shared_bytes(p, c) <= geometry::kSharedLimit;
+  }
+  int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    return geometry::weight::shared_bytes(taps_of(p), c);
   }
   int threads(const Problem&, const Config&) const override { return geometry::weight::kThreads; }
 
   std::vector<Config> space(const Problem& p, const Target&) const override {
-    return {config(p, 6), config(p, 10)};
+    if (!geometry::weight::few(taps_of(p))) return {config(p, 64, 6), config(p, 64, 10)};
+    std::vector<Config> out = {config(p, 64, 4), config(p, 64, 6)};
+    if (p.T > 64) llvm::append_range(out, std::initializer_list<Config>{config(p, 128, 4), config(p, 128, 5)});
+    return out;
   }
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
 
-  void add_launches(const Problem& p, const Target& target, const Config&, Launch product,
+  void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const uint32_t blocks = product.grid[0];
     product.maps = {activation_map(p, MapSource::kY), activation_map(p, MapSource::kX)};
     plan.launches.push_back(std::move(product));
-    const geometry::weight::StreamK stream_k(kernel_shape(p), static_cast<int>(p.B), target.sms);
+    const geometry::weight::StreamK stream_k(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
     plan.workspace_bytes = stream_k.workspace_bytes();
     if (stream_k.rest() > 0)
       plan.launches.push_back({.entry = kReduceEntry.str(),
                                .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
-                               .block = {geometry::weight::kReduceThreads, 1, 1},
+                               .block = {static_cast<uint32_t>(geometry::weight::reduce_threads(taps_of(p), c)), 1, 1},
                                .cluster = 1,
                                .shared_bytes = 0,
                                .maps = {},
@@ -193,7 +208,9 @@ class TapWeight final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
-  Config config(const Problem& p, int stages) const { return completed(p, {.stages = stages}); }
+  Config config(const Problem& p, int tile_m, int stages) const {
+    return completed(p, {.tile_m = tile_m, .stages = stages});
+  }
 };
 
 // Steps of forward and grad_input: blocks of 64 tokens of the input, by the panels of the output tile that
@@ -236,12 +253,12 @@ class TapSteps {
 // Every block of the triangle and group of taps has as many steps, shared evenly.
 Work TapWeight::work(const Problem& p, const Target& target, const Config& c) const {
   namespace weight = geometry::weight;
-  const weight::StreamK s(kernel_shape(p), static_cast<int>(p.B), target.sms);
+  const weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
   constexpr double kPanel = geometry::kPanel;
   Work work{.rates = "taps_weight",
-            .steps = {{.products = kPanel * kPanel * kPanel * weight::kGroupTaps,
-                       .feed_bytes = 2.0 * geometry::kPanelBytes}},
-            .tile = {.elements = weight::kSums},
+            .steps = {{.products = kPanel * weight::sums(taps_of(p), c),
+                       .feed_bytes = static_cast<double>(weight::stage_bytes(c))}},
+            .tile = {.elements = static_cast<double>(weight::sums(taps_of(p), c))},
             .stages = c.stages};
   put_runs(work, s.blocks, few_tiles(s.items, s.blocks), [&](int block) {
     Run own{.steps = {0.0}};
@@ -257,7 +274,7 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
     const int rounds =
         schedule::ceil_div(s.rest() * geometry::weight::kSlices, s.blocks * weight::kReduceBlocks);
     work.passes.push_back({.rates = "add_shares",
-                           .bytes = 4.0 * weight::kSums * (s.rest() + s.sharers()),
+                           .bytes = 4.0 * weight::sums(taps_of(p), c) * (s.rest() + s.sharers()),
                            .parts = rounds * schedule::ceil_div(s.sharers(), s.rest())});
   }
   put_copies(work, p, c);
@@ -327,8 +344,6 @@ class WgmmaTapsSm90 final : public PersistentFamily {
  protected:
   std::optional<std::string> refuse(const Problem& p) const override {
     const auto no = [](const llvm::Twine& why) { return why.str(); };
-    if (is_weight(p) && p.K <= 4)
-      return no("sums dW of eight taps at once, K=" + llvm::Twine(p.K) + " would waste half of them");
     if (p.K < 2 || p.K > 32) return no("makes 2 to 32 taps, K=" + llvm::Twine(p.K));
     if (p.pad < 0 || p.pad >= p.K)
       return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");
