@@ -70,8 +70,10 @@ struct Work {
   static constexpr int kSteps = schedule::ceil_div(C.shape.D, kPanel);  // of one batch element
   // The first tap of a group reads `kExtra` features to the right of a multiple of 8.
   static constexpr int kExtra = (8 - C.shape.pad % 8) % 8;
-  // Steps of 16 features that a batch element's last panel has.
-  static constexpr int kLast = schedule::ceil_div(C.shape.D - kPanel * (kSteps - 1), 16);
+  // Pieces of 16 features that a batch element's last panel is multiplied by. (A second version of a step costs the
+  // sums of all columns of two row panels a copy of their registers: they spill.)
+  static constexpr int kLast =
+      row_panels(C.config) > 1 ? 4 : schedule::ceil_div(C.shape.D - kPanel * (kSteps - 1), 16);
 };
 
 template <Config c>
@@ -242,11 +244,11 @@ __device__ __forceinline__ void add_rows(float (&bias)[2], const unsigned (&a)[4
                      to_float<kType>(static_cast<unsigned short>(a[i][j] >> 16));
 }
 
-// Of warpgroups that take turns: each adds the other's sums of its own 32 columns, `own`, and sends those of the
-// other 32. The first one adds grad_bias.
+// Of warpgroups that take turns: each adds the other's sums of its own 32 columns, which end up in sum[.][0..15], and
+// sends those of the other 32. The first one adds grad_bias.
 template <Kernel C, int kTaps>
-__device__ __forceinline__ void combine(unsigned shared, unsigned group, const float (&sum)[kTaps][32],
-                                        float (&own)[kTaps][16], bool with_bias, float (&bias)[2]) {
+__device__ __forceinline__ void combine(unsigned shared, unsigned group, float (&sum)[kTaps][32], bool with_bias,
+                                        float (&bias)[2]) {
   const unsigned thread = threadIdx.x % 128, lane = threadIdx.x % 32, row = thread / 32 * 16 + lane / 4;
   const auto place = [&](unsigned owner, unsigned i) {
     return shared + ((owner * 4 * kTaps + i) * 128 + thread) * 16;
@@ -262,7 +264,7 @@ __device__ __forceinline__ void combine(unsigned shared, unsigned group, const f
 #pragma unroll
       for (unsigned e = 0; e < 4; ++e) {
         const float low = sum[tap][4 * slice + e], high = sum[tap][16 + 4 * slice + e];
-        own[tap][4 * slice + e] = group == 0 ? low : high;
+        sum[tap][4 * slice + e] = group == 0 ? low : high;
         sent[e] = __float_as_uint(group == 0 ? high : low);
       }
       ptx::store_shared<16>(place(1 - group, kTaps * slice + tap), sent);
@@ -284,7 +286,7 @@ __device__ __forceinline__ void combine(unsigned shared, unsigned group, const f
       unsigned sent[4];
       ptx::load_shared<16>(sent, place(group, kTaps * slice + tap));
 #pragma unroll
-      for (unsigned e = 0; e < 4; ++e) own[tap][4 * slice + e] += __uint_as_float(sent[e]);
+      for (unsigned e = 0; e < 4; ++e) sum[tap][4 * slice + e] += __uint_as_float(sent[e]);
     }
   if constexpr (C.shape.bias) {
     if (with_bias && group == 0) {
@@ -324,10 +326,10 @@ __device__ __forceinline__ void store_bias(const Params& p, const StreamK& strea
   }
 }
 
-// The sums of columns 8 * first on go to the workspace or to dW.
-template <Kernel C, int kTaps, int kOwn>
+// The first kOwn slices of the sums, of columns 8 * first on, go to the workspace or to dW.
+template <Kernel C, int kOwn, int kTaps>
 __device__ __forceinline__ void store(const Params& p, unsigned staged, const StreamK& stream_k, const Block& block,
-                                      const float (&sum)[kTaps][kOwn], int first) {
+                                      const float (&sum)[kTaps][32], int first) {
   constexpr int kLanes = reduce_threads(C.shape.K, C.config), kAtOnce = kStoreColumns / 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   if (block.part) {
@@ -336,7 +338,7 @@ __device__ __forceinline__ void store(const Params& p, unsigned staged, const St
                                                stream_k.slot(static_cast<int>(blockIdx.x), block.begins)) +
                      (kTaps * first * kLanes + thread % kLanes);
 #pragma unroll
-    for (int slice = 0; slice < kOwn / 4; ++slice)
+    for (int slice = 0; slice < kOwn; ++slice)
 #pragma unroll
       for (int tap = 0; tap < kTaps; ++tap)
         to[(kTaps * slice + tap) * kLanes] = make_float4(sum[tap][4 * slice], sum[tap][4 * slice + 1],
@@ -346,17 +348,36 @@ __device__ __forceinline__ void store(const Params& p, unsigned staged, const St
   if constexpr (few(C.shape.K)) {
     staged += thread / 32 * 16 * store_pitch(kTaps, kStoreColumns);
 #pragma unroll
-    for (int slice = 0; slice < kOwn / 4; slice += kAtOnce)
+    for (int slice = 0; slice < kOwn; slice += kAtOnce)
       store_rows<C, kStoreColumns>(p, staged, block.head,
                                    C.config.tile_m * block.row + static_cast<int>(first_row<C>()),
                                    kPanel * block.column + 8 * (first + slice), lane,
                                    [&](int i, int tap, int e) { return sum[tap][4 * (slice + i) + e]; });
   } else {
 #pragma unroll
-    for (int slice = 0; slice < kOwn / 4; ++slice)
+    for (int slice = 0; slice < kOwn; ++slice)
       write_slice<C>(p, block.head, block.row, block.column, block.group, slice, thread,
                      [&](int tap, int e) { return sum[tap][4 * slice + e]; });
   }
+}
+
+// All taps of the first 16 * kPieces features of a step. A's registers are free afterwards; the other warpgroup
+// multiplies while this one reads.
+template <DType kType, int kPieces, int kTaps>
+__device__ __forceinline__ void multiply_step(float (&sum)[kTaps][32], const unsigned (&a)[4][4],
+                                              unsigned long long b, int keep) {
+#pragma unroll
+  for (int tap = 0; tap < kTaps; ++tap) ptx::pin(sum[tap]);
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap)
+      ptx::wgmma_rs<kType, 64, 1>(sum[tap], a[i], b + 16 * i + tap, keep | i);
+  ptx::wgmma_commit();
+  ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int tap = 0; tap < kTaps; ++tap) ptx::pin(sum[tap]);
 }
 
 // One multiplying warpgroup.
@@ -398,20 +419,12 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
       ptx::mbarrier_wait(shared.ready(from.stage), from.parity);
       const unsigned long long b = ptx::descriptor_plain_mn(
           shared.transposed(from.stage) + (W::kExtra + (kFew ? 0 : 4 * group)) * 16, 16 * kFeatures);
-      const int pieces = W::kLast < 4 && (step + 1) % W::kSteps == 0 ? W::kLast : 4;
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (i < pieces) {
-#pragma unroll
-          for (int tap = 0; tap < kTaps; ++tap)
-            ptx::wgmma_rs<kType, 64, 1>(sum[tap], a[i], b + 16 * i + tap, begun | i);
-        }
-      }
+      if (W::kLast < 4 && (step + 1) % W::kSteps == 0)
+        multiply_step<kType, W::kLast>(sum, a, b, begun);
+      else
+        multiply_step<kType, 4>(sum, a, b, begun);
       begun = 1;
-      ptx::wgmma_commit();
-      // A's registers are free then; the other warpgroup multiplies while this one reads.
-      ptx::wgmma_wait<0>();
+      __syncwarp();  // one lane lets go of what all have read
       if (lane == 0) {
         ptx::mbarrier_arrive(shared.dy_empty(at.stage));
         ptx::mbarrier_arrive(shared.done(from.stage));
@@ -437,13 +450,12 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
 #pragma unroll
           for (int i = 0; i < 32; ++i) sum[tap][i] = 0.0f;
       }
-      float own[kTaps][16];
-      combine<C>(shared.store(), group, sum, own, with_bias, bias);
+      combine<C>(shared.store(), group, sum, with_bias, bias);
       if (group == 0 && with_bias) store_bias<C>(p, stream_k, block, bias);
-      store<C>(p, shared.store(), stream_k, block, own, static_cast<int>(4 * group));
+      store<C, 4>(p, shared.store(), stream_k, block, sum, static_cast<int>(4 * group));
     } else {
       if (with_bias) store_bias<C>(p, stream_k, block, bias);
-      store<C>(p, shared.store(), stream_k, block, sum, 0);
+      store<C, kSlices>(p, shared.store(), stream_k, block, sum, 0);
     }
   }
 }

@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_rows(const Params& p, unsigned staged, int
     }
   __syncwarp();
   constexpr int kRead = 4 * kVec < 16 ? 4 * kVec : 16, kVectors = kColumns * kTaps / kVec;  // of a row
-#pragma unroll 4
+#pragma unroll 2
   for (int i = lane; i < 16 * kVectors; i += 32) {
     const int line = i / kVectors, first = (i - line * kVectors) * kVec;
     unsigned word[kVec];
