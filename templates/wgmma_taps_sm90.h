@@ -104,52 +104,53 @@ TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return schedule::ceil_div(B * schedule::ceil_div(D, c.tile_n), persistent::sharers(c));
 }
 
-// grad_weight: a block of tile_m t by 64 s and the taps of a group, by two warpgroups. More than kFewTaps: 64 t by
-// eight taps, four to a warpgroup. Few: all taps of 128 t, 64 to a warpgroup, or of 64 t, where the warpgroups take
-// the k steps in turn.
+// grad_weight: a block of tile_m t by 64 s and a group of tile_n / 64 taps, by two warpgroups. Eight taps of 64 t: four
+// to a warpgroup. Up to four of 128 t: 64 rows to a warpgroup; of 64 t: the warpgroups take the k steps in turn.
 namespace weight {
 
-inline constexpr int kFewTaps = 4;
+inline constexpr int kFewTaps = 4;  // of a group that has all taps: rows of dW are stored whole
 inline constexpr int kConsumers = 2;
 inline constexpr int kThreads = 128 * (kConsumers + 1);
 inline constexpr int kSumRegisters = 224;  // sums of four taps
 // Features of x that the taps of a group read for 64 of dy, from a multiple of 8 on.
 inline constexpr int kFeatures = 64 + 16;
 inline constexpr int kTransposedBytes = 128 * kFeatures;
-inline constexpr int kReduceBlocks = 4;  // of the reduction for each block of the product
-inline constexpr int kSlices = 8;        // columns of a block in units of 8: the items of the reduction
+inline constexpr int kReduceThreads = 64;
+inline constexpr int kReduceBlocks = 8;   // of the reduction for each block of the product
+inline constexpr int kSlices = 8;         // columns of a block in units of 8: the items of the reduction
 inline constexpr int kStoreColumns = 32;  // that a warp stages at once of few taps
+// Steps of a shared item that a thread block takes, at least: each of its parts costs the reduction a read.
+inline constexpr int kLeastShare = 4;
 
 TRIGEN_HOST_DEVICE constexpr bool few(int taps) { return taps <= kFewTaps; }
-TRIGEN_HOST_DEVICE constexpr int group_taps(int taps) { return few(taps) ? taps : 8; }
-TRIGEN_HOST_DEVICE constexpr int warpgroup_taps(int taps) { return few(taps) ? taps : 4; }
-TRIGEN_HOST_DEVICE constexpr int groups(int taps) { return schedule::ceil_div(taps, group_taps(taps)); }
-TRIGEN_HOST_DEVICE constexpr bool takes_turns(int taps, const Config& c) { return few(taps) && c.tile_m == 64; }
+TRIGEN_HOST_DEVICE constexpr int group_taps(const Config& c) { return c.tile_n / kPanel; }
+TRIGEN_HOST_DEVICE constexpr bool divides_taps(const Config& c) { return !few(group_taps(c)); }
+TRIGEN_HOST_DEVICE constexpr bool takes_turns(const Config& c) { return c.tile_m == 64 && !divides_taps(c); }
+TRIGEN_HOST_DEVICE constexpr int warpgroup_taps(const Config& c) {
+  return group_taps(c) / (divides_taps(c) ? kConsumers : 1);
+}
 TRIGEN_HOST_DEVICE constexpr int row_panels(const Config& c) { return c.tile_m / kPanel; }
-// f32 values of a part in the workspace, and threads that hold those of 8 columns.
-TRIGEN_HOST_DEVICE constexpr int sums(int taps, const Config& c) { return c.tile_m * kPanel * group_taps(taps); }
-TRIGEN_HOST_DEVICE constexpr int reduce_threads(int taps, const Config& c) {
-  return takes_turns(taps, c) ? 128 : 128 * kConsumers;
-}
+// f32 values of a part in the workspace, and warps that hold those of 8 columns.
+TRIGEN_HOST_DEVICE constexpr int sums(const Config& c) { return c.tile_m * c.tile_n; }
+TRIGEN_HOST_DEVICE constexpr int slice_warps(const Config& c) { return takes_turns(c) ? 4 : 4 * kConsumers; }
 // Buffers of x, transposed. Whose turn a step is shows in the parity of its buffers: their number is even.
-TRIGEN_HOST_DEVICE constexpr int transposed_buffers(int taps, const Config& c) {
-  return takes_turns(taps, c) ? 4 : 3;
-}
-// A row of f32 sums on its way to dW: 4 rows of a quarter, half or whole warp's stores (16 bytes for 2 and 4 taps, 8
-// for 3) lie in different banks.
+TRIGEN_HOST_DEVICE constexpr int transposed_buffers(const Config& c) { return takes_turns(c) ? 4 : 3; }
+// A row of f32 sums on its way to dW: the rows that a quarter or a half of a warp's stores reach (of 16 bytes, of 8
+// for 3 taps) lie in different banks.
 TRIGEN_HOST_DEVICE constexpr int store_pitch(int taps, int columns) {
   const int bytes = 4 * columns * taps, apart = taps == 2 ? 64 : taps == 3 ? 32 : 16;
   return bytes + (apart + 128 - bytes % 128) % 128;
 }
-// Of few taps: 16 rows for each warp, and the grad_bias of one warpgroup's steps.
-TRIGEN_HOST_DEVICE constexpr int store_bytes(int taps) {
-  return few(taps) ? 4 * kConsumers * 16 * store_pitch(taps, kStoreColumns) + 4 * kPanel : 0;
+// 16 rows for each warp, where few taps are stored so or warpgroups that take turns add their sums, and the grad_bias
+// of one warpgroup's steps.
+TRIGEN_HOST_DEVICE constexpr int store_bytes(const Config& c) {
+  if (divides_taps(c)) return 0;
+  return 4 * kConsumers * 16 * store_pitch(group_taps(c), kStoreColumns) + 4 * kPanel;
 }
 // A stage holds dy's panels and one of x.
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return (row_panels(c) + 1) * kPanelBytes; }
-TRIGEN_HOST_DEVICE constexpr int shared_bytes(int taps, const Config& c) {
-  return c.stages * stage_bytes(c) + transposed_buffers(taps, c) * kTransposedBytes + store_bytes(taps) +
-         kBarrierBytes;
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
+  return c.stages * stage_bytes(c) + transposed_buffers(c) * kTransposedBytes + store_bytes(c) + kBarrierBytes;
 }
 
 // Stream-K schedule of the triangle's blocks. Items are counted by place in the triangle, a place's groups of
@@ -174,8 +175,8 @@ struct StreamK {
         panels(row_panels(c)),
         columns(schedule::ceil_div(s.T, kPanel)),
         rows(schedule::ceil_div(columns, panels)),
-        taps(groups(s.K)),
-        sums(weight::sums(s.K, c)),
+        taps(schedule::ceil_div(s.K, group_taps(c))),
+        sums(weight::sums(c)),
         depth(B * schedule::ceil_div(s.D, kPanel)),
         blocks(blocks) {
     for (int row = 0; row < rows; ++row) places += span(row);
@@ -189,7 +190,9 @@ struct StreamK {
   TRIGEN_HOST_DEVICE constexpr int first(int row) const { return fill == Fill::kLower ? 0 : columns - span(row); }
   TRIGEN_HOST_DEVICE constexpr int rest() const { return items - whole_items; }
   TRIGEN_HOST_DEVICE constexpr int length() const { return rest() * depth; }
-  TRIGEN_HOST_DEVICE constexpr int sharers() const { return schedule::min(blocks, length()); }
+  TRIGEN_HOST_DEVICE constexpr int sharers() const {
+    return schedule::min(blocks, schedule::ceil_div(length(), kLeastShare));
+  }
   TRIGEN_HOST_DEVICE constexpr int bound(int b) const {
     return b >= sharers() ? length() : static_cast<int>(static_cast<long long>(length()) * b / sharers());
   }

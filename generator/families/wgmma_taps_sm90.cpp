@@ -1,6 +1,7 @@
 #include "templates/wgmma_taps_sm90.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "generator/families/families.h"
 #include "generator/families/persistent_family.h"
@@ -34,7 +35,7 @@ std::optional<std::string> too_many_items(const Problem& p) {
     return static_cast<double>(count);
   };
   const double rows = panels(p.T), depth = panels(p.D) * static_cast<double>(p.B),
-               all_rows = rows * static_cast<double>(p.H) * geometry::weight::groups(static_cast<int>(p.K)),
+               all_rows = rows * static_cast<double>(p.H) * std::ceil(static_cast<double>(p.K) / geometry::weight::kFewTaps),
                items = rows * all_rows;
   if (all_rows <= kMostWeightRows && items <= kMost && std::min(items, kMostShared) * depth <= kMost)
     return std::nullopt;
@@ -147,19 +148,21 @@ class Product final : public PersistentKernel {
 class TapWeight final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    const bool few = geometry::weight::few(taps_of(p));
-    const std::string one = few ? "grad_weight's tiles have 64 columns and all of 2 to 4 taps"
-                                : "grad_weight has one tile, of 64 x 64 and 8 taps";
-    const bool turns = geometry::weight::takes_turns(taps_of(p), c);
-    ConfigKey rows{&Config::tile_m, {64}, one}, stages = range_key(&Config::stages, 3, 12);
+    const int taps = taps_of(p);
+    const bool few = geometry::weight::few(taps), turns = geometry::weight::takes_turns(c);
+    const std::string why = few ? "grad_weight's tiles have 64 columns and all of 2 to 4 taps"
+                                : "grad_weight's tiles have 64 x 64 and 4 or 8 taps";
+    ConfigKey rows{&Config::tile_m, {64}, why}, columns{&Config::tile_n, {64 * taps}, why},
+        stages = range_key(&Config::stages, 3, 12);
     if (few) rows.allowed.push_back(128);
+    if (!few) columns.allowed = {256, 512};
     if (turns) stages = {&Config::stages, {4, 6, 8, 10, 12}, "warpgroups that take turns have stages of their own"};
     return {rows,
-            {&Config::tile_n, {64 * geometry::weight::group_taps(taps_of(p))}, one},
-            {&Config::tile_k, {64}, one},
-            {&Config::warps_m, {4}, one},
-            {&Config::warps_n, {geometry::weight::kConsumers}, one},
-            {&Config::cluster, {1}, one},
+            columns,
+            {&Config::tile_k, {64}, why},
+            {&Config::warps_m, {4}, why},
+            {&Config::warps_n, {geometry::weight::kConsumers}, why},
+            {&Config::cluster, {1}, why},
             stages,
             {&Config::split_k, {1}, "blocks share what whole rounds leave; no parts are cut"},
             {&Config::raster, {0}, "is for forward and grad_input only"},
@@ -175,15 +178,18 @@ class TapWeight final : public PersistentKernel {
   bool fits(const Problem& p, const Config& c) const override {
     return shared_bytes(p, c) <= geometry::kSharedLimit;
   }
-  int64_t shared_bytes(const Problem& p, const Config& c) const override {
-    return geometry::weight::shared_bytes(taps_of(p), c);
+  int64_t shared_bytes(const Problem&, const Config& c) const override {
+    return geometry::weight::shared_bytes(c);
   }
   int threads(const Problem&, const Config&) const override { return geometry::weight::kThreads; }
 
   std::vector<Config> space(const Problem& p, const Target&) const override {
-    if (!geometry::weight::few(taps_of(p))) return {config(p, 64, 6), config(p, 64, 10)};
-    std::vector<Config> out = {config(p, 64, 4), config(p, 64, 6)};
-    if (p.T > 64) llvm::append_range(out, std::initializer_list<Config>{config(p, 128, 4), config(p, 128, 5)});
+    const int taps = taps_of(p);
+    if (!geometry::weight::few(taps))
+      return {config(p, 64, 512, 6), config(p, 64, 512, 10), config(p, 64, 256, 6)};
+    std::vector<Config> out = {config(p, 64, 64 * taps, 4), config(p, 64, 64 * taps, 6)};
+    if (p.T > 64)
+      llvm::append_range(out, std::initializer_list<Config>{config(p, 128, 64 * taps, 4), config(p, 128, 64 * taps, 5)});
     return out;
   }
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
@@ -198,7 +204,7 @@ class TapWeight final : public PersistentKernel {
     if (stream_k.rest() > 0)
       plan.launches.push_back({.entry = kReduceEntry.str(),
                                .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
-                               .block = {static_cast<uint32_t>(geometry::weight::reduce_threads(taps_of(p), c)), 1, 1},
+                               .block = {geometry::weight::kReduceThreads, 1, 1},
                                .cluster = 1,
                                .shared_bytes = 0,
                                .maps = {},
@@ -208,8 +214,8 @@ class TapWeight final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
-  Config config(const Problem& p, int tile_m, int stages) const {
-    return completed(p, {.tile_m = tile_m, .stages = stages});
+  Config config(const Problem& p, int tile_m, int tile_n, int stages) const {
+    return completed(p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages});
   }
 };
 
@@ -256,9 +262,9 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   const weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
   constexpr double kPanel = geometry::kPanel;
   Work work{.rates = "taps_weight",
-            .steps = {{.products = kPanel * weight::sums(taps_of(p), c),
+            .steps = {{.products = kPanel * weight::sums(c),
                        .feed_bytes = static_cast<double>(weight::stage_bytes(c))}},
-            .tile = {.elements = static_cast<double>(weight::sums(taps_of(p), c))},
+            .tile = {.elements = static_cast<double>(weight::sums(c))},
             .stages = c.stages};
   put_runs(work, s.blocks, few_tiles(s.items, s.blocks), [&](int block) {
     Run own{.steps = {0.0}};
@@ -270,11 +276,11 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   work.all.tiles = s.whole_items + (s.rest() > 0 ? s.rest() + s.sharers() : 0);
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
-  if (s.rest() > 0) {  // eight columns at a time, the parts of a thread one after the other
-    const int rounds =
-        schedule::ceil_div(s.rest() * geometry::weight::kSlices, s.blocks * weight::kReduceBlocks);
+  if (s.rest() > 0) {  // eight columns of 16 rows a warp, its parts one after the other
+    const int rounds = schedule::ceil_div(s.rest() * weight::kSlices * weight::slice_warps(c),
+                                          s.blocks * weight::kReduceBlocks * weight::kReduceThreads / 32);
     work.passes.push_back({.rates = "add_shares",
-                           .bytes = 4.0 * weight::sums(taps_of(p), c) * (s.rest() + s.sharers()),
+                           .bytes = 4.0 * weight::sums(c) * (s.rest() + s.sharers()),
                            .parts = rounds * schedule::ceil_div(s.sharers(), s.rest())});
   }
   put_copies(work, p, c);

@@ -26,12 +26,12 @@ using persistent::weight::write_bias;
 template <Kernel C>
 struct Shared {
   static constexpr int kStages = C.config.stages;
-  static constexpr int kTransposed = transposed_buffers(C.shape.K, C.config);
+  static constexpr int kTransposed = transposed_buffers(C.config);
   static constexpr int kDyBytes = row_panels(C.config) * kPanelBytes;
   // Warps that read a buffer: of both warpgroups, or of the one whose turn it is.
-  static constexpr int kReaders = 4 * (takes_turns(C.shape.K, C.config) ? 1 : kConsumers);
+  static constexpr int kReaders = 4 * (takes_turns(C.config) ? 1 : kConsumers);
   static_assert(8 * (4 * kStages + 2 * kTransposed) <= kBarrierBytes, "the barriers fit");
-  static_assert(!takes_turns(C.shape.K, C.config) || (kStages % 2 == 0 && kTransposed % 2 == 0),
+  static_assert(!takes_turns(C.config) || (kStages % 2 == 0 && kTransposed % 2 == 0),
                 "a buffer is always the same warpgroup's");
   unsigned base, barriers;
 
@@ -68,8 +68,8 @@ struct Shared {
 template <Kernel C>
 struct Work {
   static constexpr int kSteps = schedule::ceil_div(C.shape.D, kPanel);  // of one batch element
-  // The first tap of a group reads `kExtra` features to the right of a multiple of 8.
-  static constexpr int kExtra = (8 - C.shape.pad % 8) % 8;
+  // The feature of x that a group's first tap multiplies with dy's first; x is loaded from a multiple of 8 on.
+  __device__ __forceinline__ static int first(int group) { return group_taps(C.config) * group - C.shape.pad; }
   // Pieces of 16 features that a batch element's last panel is multiplied by. (A second version of a step costs the
   // sums of all columns of two row panels a copy of their registers: they spill.)
   static constexpr int kLast =
@@ -99,7 +99,7 @@ __device__ __forceinline__ void load(const Shared<C>& shared, const StreamK& str
   for (WorkTile work; walk.next(work);) {
     int head, row, column, group;
     stream_k.locate(work.item, head, row, column, group);
-    const int shift = group_taps(C.shape.K) * group - C.shape.pad - W::kExtra;
+    const int shift = W::first(group) & ~7;
     const auto load_x = [&](int batch, int feature) {
       ptx::mbarrier_wait(shared.x_empty(at_x.stage), at_x.parity ^ 1);
       ptx::mbarrier_arrive_expect(shared.x_full(at_x.stage), kPanelBytes);
@@ -205,7 +205,7 @@ __device__ __forceinline__ void write_taps(const Params& p, int head, int row, i
 template <Kernel C, class Sum>
 __device__ __forceinline__ void write_slice(const Params& p, int head, int row, int column, int group,
                                             int slice, int thread, const Sum& sum) {
-  const int lane = thread % 32, tap = group_taps(C.shape.K) * group + 4 * (thread / 128);
+  const int lane = thread % 32, tap = group_taps(C.config) * group + (divides_taps(C.config) ? 4 * (thread / 128) : 0);
   row = kPanel * row + thread / 32 % 4 * 16 + lane / 4;
   column = kPanel * column + 8 * slice + lane % 4 * 2;
 #pragma unroll
@@ -253,7 +253,7 @@ __device__ __forceinline__ void combine(unsigned shared, unsigned group, float (
   const auto place = [&](unsigned owner, unsigned i) {
     return shared + ((owner * 4 * kTaps + i) * 128 + thread) * 16;
   };
-  const unsigned biases = shared + store_bytes(kTaps) - 4 * kPanel;
+  const unsigned biases = shared + store_bytes(C.config) - 4 * kPanel;
   const auto meet = [] { ptx::named_barrier(4, 128 * kConsumers); };
   meet();  // the rows of the tile before are stored
 #pragma unroll
@@ -330,7 +330,7 @@ __device__ __forceinline__ void store_bias(const Params& p, const StreamK& strea
 template <Kernel C, int kOwn, int kTaps>
 __device__ __forceinline__ void store(const Params& p, unsigned staged, const StreamK& stream_k, const Block& block,
                                       const float (&sum)[kTaps][32], int first) {
-  constexpr int kLanes = reduce_threads(C.shape.K, C.config), kAtOnce = kStoreColumns / 8;
+  constexpr int kLanes = 32 * slice_warps(C.config), kAtOnce = kStoreColumns / 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   if (block.part) {
     // 16 bytes a thread, one thread after the other, as `reduce` reads them.
@@ -356,7 +356,7 @@ __device__ __forceinline__ void store(const Params& p, unsigned staged, const St
   } else {
 #pragma unroll
     for (int slice = 0; slice < kOwn; ++slice)
-      write_slice<C>(p, block.head, block.row, block.column, block.group, slice, thread,
+      write_slice<C>(p, block.head, block.row, block.column, block.group, first + slice, thread,
                      [&](int tap, int e) { return sum[tap][4 * slice + e]; });
   }
 }
@@ -386,8 +386,8 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
                                          unsigned group) {
   using W = Work<C>;
   constexpr DType kType = C.shape.dtype;
-  constexpr bool kFew = few(C.shape.K), kTurns = takes_turns(C.shape.K, C.config);
-  constexpr int kTaps = warpgroup_taps(C.shape.K);
+  constexpr bool kDividesTaps = divides_taps(C.config), kTurns = takes_turns(C.config);
+  constexpr int kTaps = warpgroup_taps(C.config);
   const unsigned lane = threadIdx.x % 32;
   // Row lane % 16 of the warp's, 16-byte chunk 2 i + lane / 16 of 16 features.
   const unsigned line = (first_row<C>() + lane % 16) * 128;
@@ -398,7 +398,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
   for (WorkTile work; walk.next(work);) {
     Block block(stream_k, work);
     const bool with_bias =
-        C.shape.bias && (kFew || group == 0) && stream_k.sums_bias(block.row, block.column, block.group);
+        C.shape.bias && (!kDividesTaps || group == 0) && stream_k.sums_bias(block.row, block.column, block.group);
     float bias[2] = {};
     int begun = 0;
     for (int step = work.begin; step < work.end; ++step) {
@@ -418,7 +418,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
         if (with_bias) add_rows<kType>(bias, a);
       ptx::mbarrier_wait(shared.ready(from.stage), from.parity);
       const unsigned long long b = ptx::descriptor_plain_mn(
-          shared.transposed(from.stage) + (W::kExtra + (kFew ? 0 : 4 * group)) * 16, 16 * kFeatures);
+          shared.transposed(from.stage) + ((W::first(block.group) & 7) + (kDividesTaps ? kTaps * group : 0)) * 16, 16 * kFeatures);
       if (W::kLast < 4 && (step + 1) % W::kSteps == 0)
         multiply_step<kType, W::kLast>(sum, a, b, begun);
       else
@@ -463,7 +463,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, const TensorMap& map_x) {
   const unsigned base = ptx::shared_address(persistent::shared_memory());
-  const Shared<C> shared{base, base + static_cast<unsigned>(shared_bytes(C.shape.K, C.config)) - kBarrierBytes};
+  const Shared<C> shared{base, base + static_cast<unsigned>(shared_bytes(C.config)) - kBarrierBytes};
   persistent::prepare<Geometry<C>>([&] { shared.init(); }, map_dy, map_x);
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();  // the reduction waits for what is written here
@@ -483,23 +483,24 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
       });
 }
 
-// The second kernel: adds the parts of every shared item, 8 columns at a time.
+// The second kernel: adds the parts of every shared item, a warp 8 columns of 16 rows at a time.
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {
-  constexpr int kTaps = warpgroup_taps(C.shape.K), kLanes = reduce_threads(C.shape.K, C.config);
+  constexpr int kTaps = warpgroup_taps(C.config), kWarps = slice_warps(C.config), kUnits = kSlices * kWarps;
   const StreamK stream_k(C.shape, C.config, p.B, static_cast<int>(gridDim.x) / kReduceBlocks);
-  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x % 32), own_warp = static_cast<int>(threadIdx.x / 32),
+            warps = static_cast<int>(gridDim.x) * (kReduceThreads / 32);
   ptx::wait_for_launches_before();
-  for (int all = static_cast<int>(blockIdx.x); all < stream_k.rest() * kSlices;
-       all += static_cast<int>(gridDim.x)) {
-    const int index = all / kSlices, slice = all - index * kSlices;
+  for (int all = static_cast<int>(blockIdx.x) * (kReduceThreads / 32) + own_warp;
+       all < stream_k.rest() * kUnits; all += warps) {
+    const int index = all / kUnits, slice = all % kUnits / kWarps, warp = all % kWarps;
     const int first = stream_k.owner(index * stream_k.depth),
               last = stream_k.owner((index + 1) * stream_k.depth - 1);
     if (first == last) continue;
     const auto part = [&](int block, int tap) {
       return reinterpret_cast<const float4*>(
           static_cast<const float*>(p.workspace) +
-          stream_k.slot(block, block == first))[(kTaps * slice + tap) * kLanes + thread];
+          stream_k.slot(block, block == first))[((kTaps * slice + tap) * kWarps + warp) * 32 + lane];
     };
     float4 sum[kTaps];
 #pragma unroll
@@ -514,11 +515,11 @@ __device__ __forceinline__ void reduce(const Params& p) {
     int head, row, column, group;
     stream_k.locate(stream_k.whole_items + index, head, row, column, group);
     if constexpr (C.shape.bias) {
-      if (slice == 0 && thread < C.config.tile_m && stream_k.sums_bias(row, column, group)) {
-        const auto* const from = static_cast<const float*>(p.workspace) + thread;
+      if (slice == 0 && lane < 16 && warp < C.config.tile_m / 16 && stream_k.sums_bias(row, column, group)) {
+        const auto* const from = static_cast<const float*>(p.workspace) + 16 * warp + lane;
         float v = from[stream_k.bias_slot(first, true)];
         for (int block = first + 1; block <= last; ++block) v += from[stream_k.bias_slot(block, false)];
-        write_bias<C>(p, head, C.shape.T, C.config.tile_m * row + thread, v);
+        write_bias<C>(p, head, C.shape.T, C.config.tile_m * row + 16 * warp + lane, v);
       }
     }
     const auto own = [&](int tap, int e) {
@@ -526,12 +527,12 @@ __device__ __forceinline__ void reduce(const Params& p) {
     };
     if constexpr (few(C.shape.K)) {
       constexpr int kWarpBytes = 16 * store_pitch(kTaps, 8);
-      __shared__ __align__(16) unsigned char staged[kLanes / 32 * kWarpBytes];
-      store_rows<C, 8>(p, ptx::shared_address(staged) + thread / 32 * kWarpBytes, head,
-                       C.config.tile_m * row + thread / 32 * 16, kPanel * column + 8 * slice, thread % 32,
+      __shared__ __align__(16) unsigned char staged[kReduceThreads / 32 * kWarpBytes];
+      store_rows<C, 8>(p, ptx::shared_address(staged) + own_warp * kWarpBytes, head,
+                       C.config.tile_m * row + 16 * warp, kPanel * column + 8 * slice, lane,
                        [&](int, int tap, int e) { return own(tap, e); });
     } else {
-      write_slice<C>(p, head, row, column, group, slice, thread, own);
+      write_slice<C>(p, head, row, column, group, slice, 32 * warp + lane, own);
     }
   }
 }
