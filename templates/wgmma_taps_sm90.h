@@ -150,7 +150,8 @@ TRIGEN_HOST_DEVICE constexpr int store_bytes(const Config& c) {
 // A stage holds dy's panels and one of x.
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return (row_panels(c) + 1) * kPanelBytes; }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * stage_bytes(c) + transposed_buffers(c) * kTransposedBytes + store_bytes(c) + kBarrierBytes;
+  return c.stages * stage_bytes(c) + transposed_buffers(c) * kTransposedBytes + store_bytes(c) +
+         kBarrierBytes;
 }
 
 // Stream-K schedule of the triangle's blocks. Items are counted by place in the triangle, a place's groups of
@@ -166,7 +167,7 @@ struct StreamK {
   int sums;           // f32 values of a part
   int depth;          // k steps of an item
   int blocks;         // thread blocks
-  int places = 0;  // of one head
+  int places = 0;     // of one head
   int items = 0, whole_items = 0;
 
   TRIGEN_HOST_DEVICE constexpr StreamK(const Shape& s, const Config& c, int B, int blocks)
@@ -196,7 +197,9 @@ struct StreamK {
     const int longest = fill == Fill::kLower ? schedule::min(panels * (row + 1), columns) - 1 : panels * row;
     return persistent::KRange(fill, kPanel * longest, diag, columns).blocks;
   }
-  TRIGEN_HOST_DEVICE constexpr int first(int row) const { return fill == Fill::kLower ? 0 : columns - span(row); }
+  TRIGEN_HOST_DEVICE constexpr int first(int row) const {
+    return fill == Fill::kLower ? 0 : columns - span(row);
+  }
   TRIGEN_HOST_DEVICE constexpr int rest() const { return items - whole_items; }
   TRIGEN_HOST_DEVICE constexpr int length() const { return rest() * depth; }
   TRIGEN_HOST_DEVICE constexpr int sharers() const {

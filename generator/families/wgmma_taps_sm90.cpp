@@ -35,7 +35,8 @@ std::optional<std::string> too_many_items(const Problem& p) {
     return static_cast<double>(count);
   };
   const double rows = panels(p.T), depth = panels(p.D) * static_cast<double>(p.B),
-               all_rows = rows * static_cast<double>(p.H) * std::ceil(static_cast<double>(p.K) / geometry::weight::kFewTaps),
+               all_rows = rows * static_cast<double>(p.H) *
+                          std::ceil(static_cast<double>(p.K) / geometry::weight::kFewTaps),
                items = rows * all_rows;
   if (all_rows <= kMostWeightRows && items <= kMost && std::min(items, kMostShared) * depth <= kMost)
     return std::nullopt;
@@ -156,7 +157,8 @@ class TapWeight final : public PersistentKernel {
         stages = range_key(&Config::stages, 3, 12);
     if (few) rows.allowed.push_back(128);
     if (!few) columns.allowed = {256, 512};
-    if (turns) stages = {&Config::stages, {4, 6, 8, 10, 12}, "warpgroups that take turns have stages of their own"};
+    if (turns)
+      stages = {&Config::stages, {4, 6, 8, 10, 12}, "warpgroups that take turns have stages of their own"};
     return {rows,
             columns,
             {&Config::tile_k, {64}, why},
@@ -187,9 +189,10 @@ class TapWeight final : public PersistentKernel {
     const int taps = taps_of(p);
     if (!geometry::weight::few(taps))
       return {config(p, 64, 512, 6), config(p, 64, 512, 10), config(p, 64, 256, 6)};
-    std::vector<Config> out = {config(p, 64, 64 * taps, 4), config(p, 64, 64 * taps, 6)};
-    if (p.T > 64)
-      llvm::append_range(out, std::initializer_list<Config>{config(p, 128, 64 * taps, 4), config(p, 128, 64 * taps, 5)});
+    std::vector<Config> out;
+    for (int stages : {6, 8}) out.push_back(config(p, 64, 64 * taps, stages));
+    for (int stages : {5, 6})
+      if (p.T > 64) out.push_back(config(p, 128, 64 * taps, stages));
     return out;
   }
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
@@ -261,7 +264,8 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   namespace weight = geometry::weight;
   const weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
   constexpr double kPanel = geometry::kPanel;
-  Work work{.rates = "taps_weight",
+  Work work{.rates = weight::few(taps_of(p)) ? llvm::StringLiteral("taps_weight_few")
+                                             : llvm::StringLiteral("taps_weight"),
             .steps = {{.products = kPanel * weight::sums(c),
                        .feed_bytes = static_cast<double>(weight::stage_bytes(c))}},
             .tile = {.elements = static_cast<double>(weight::sums(c))},

@@ -69,11 +69,14 @@ template <Kernel C>
 struct Work {
   static constexpr int kSteps = schedule::ceil_div(C.shape.D, kPanel);  // of one batch element
   // The feature of x that a group's first tap multiplies with dy's first; x is loaded from a multiple of 8 on.
-  __device__ __forceinline__ static int first(int group) { return group_taps(C.config) * group - C.shape.pad; }
+  __device__ __forceinline__ static int first(int group) {
+    return group_taps(C.config) * group - C.shape.pad;
+  }
   // Pieces of 16 features that a batch element's last panel is multiplied by. (A second version of a step costs the
   // sums of all columns of two row panels a copy of their registers: they spill.)
-  static constexpr int kLast =
-      row_panels(C.config) > 1 ? 4 : schedule::ceil_div(C.shape.D - kPanel * (kSteps - 1), 16);
+  static constexpr int kLast = row_panels(C.config) > 1
+                                   ? 4
+                                   : schedule::ceil_div(C.shape.D - kPanel * (kSteps - 1), 16);
 };
 
 template <Config c>
@@ -114,8 +117,8 @@ __device__ __forceinline__ void load(const Shared<C>& shared, const StreamK& str
       ptx::mbarrier_arrive_expect(shared.dy_full(at_dy.stage), Shared<C>::kDyBytes);
 #pragma unroll
       for (int panel = 0; panel < row_panels(C.config); ++panel)
-        ptx::tma_load(shared.dy(at_dy.stage) + panel * kPanelBytes, map_dy, shared.dy_full(at_dy.stage), feature,
-                      C.config.tile_m * row + kPanel * panel, head, batch);
+        ptx::tma_load(shared.dy(at_dy.stage) + panel * kPanelBytes, map_dy, shared.dy_full(at_dy.stage),
+                      feature, C.config.tile_m * row + kPanel * panel, head, batch);
       at_dy.advance();
       load_x(batch, feature + kPanel);
     }
@@ -205,7 +208,8 @@ __device__ __forceinline__ void write_taps(const Params& p, int head, int row, i
 template <Kernel C, class Sum>
 __device__ __forceinline__ void write_slice(const Params& p, int head, int row, int column, int group,
                                             int slice, int thread, const Sum& sum) {
-  const int lane = thread % 32, tap = group_taps(C.config) * group + (divides_taps(C.config) ? 4 * (thread / 128) : 0);
+  const int lane = thread % 32,
+            tap = group_taps(C.config) * group + (divides_taps(C.config) ? 4 * (thread / 128) : 0);
   row = kPanel * row + thread / 32 % 4 * 16 + lane / 4;
   column = kPanel * column + 8 * slice + lane % 4 * 2;
 #pragma unroll
@@ -247,8 +251,8 @@ __device__ __forceinline__ void add_rows(float (&bias)[2], const unsigned (&a)[4
 // Of warpgroups that take turns: each adds the other's sums of its own 32 columns, which end up in sum[.][0..15], and
 // sends those of the other 32. The first one adds grad_bias.
 template <Kernel C, int kTaps>
-__device__ __forceinline__ void combine(unsigned shared, unsigned group, float (&sum)[kTaps][32], bool with_bias,
-                                        float (&bias)[2]) {
+__device__ __forceinline__ void combine(unsigned shared, unsigned group, float (&sum)[kTaps][32],
+                                        bool with_bias, float (&bias)[2]) {
   const unsigned thread = threadIdx.x % 128, lane = threadIdx.x % 32, row = thread / 32 * 16 + lane / 4;
   const auto place = [&](unsigned owner, unsigned i) {
     return shared + ((owner * 4 * kTaps + i) * 128 + thread) * 16;
@@ -319,8 +323,8 @@ __device__ __forceinline__ void store_bias(const Params& p, const StreamK& strea
   for (int r = 0; r < 2; ++r) {
     const int own = static_cast<int>(first_row<C>() + threadIdx.x % 32 / 4) + 8 * r;
     if (block.part)
-      static_cast<float*>(
-          p.workspace)[stream_k.bias_slot(static_cast<int>(blockIdx.x), block.begins) + own] = bias[r];
+      static_cast<float*>(p.workspace)[stream_k.bias_slot(static_cast<int>(blockIdx.x), block.begins) + own] =
+          bias[r];
     else
       write_bias<C>(p, block.head, C.shape.T, C.config.tile_m * block.row + own, bias[r]);
   }
@@ -328,8 +332,8 @@ __device__ __forceinline__ void store_bias(const Params& p, const StreamK& strea
 
 // The first kOwn slices of the sums, of columns 8 * first on, go to the workspace or to dW.
 template <Kernel C, int kOwn, int kTaps>
-__device__ __forceinline__ void store(const Params& p, unsigned staged, const StreamK& stream_k, const Block& block,
-                                      const float (&sum)[kTaps][32], int first) {
+__device__ __forceinline__ void store(const Params& p, unsigned staged, const StreamK& stream_k,
+                                      const Block& block, const float (&sum)[kTaps][32], int first) {
   constexpr int kLanes = 32 * slice_warps(C.config), kAtOnce = kStoreColumns / 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   if (block.part) {
@@ -397,8 +401,8 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
     Block block(stream_k, work);
-    const bool with_bias =
-        C.shape.bias && (!kDividesTaps || group == 0) && stream_k.sums_bias(block.row, block.column, block.group);
+    const bool with_bias = C.shape.bias && (!kDividesTaps || group == 0) &&
+                           stream_k.sums_bias(block.row, block.column, block.group);
     float bias[2] = {};
     int begun = 0;
     for (int step = work.begin; step < work.end; ++step) {
@@ -418,7 +422,9 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
         if (with_bias) add_rows<kType>(bias, a);
       ptx::mbarrier_wait(shared.ready(from.stage), from.parity);
       const unsigned long long b = ptx::descriptor_plain_mn(
-          shared.transposed(from.stage) + ((W::first(block.group) & 7) + (kDividesTaps ? kTaps * group : 0)) * 16, 16 * kFeatures);
+          shared.transposed(from.stage) +
+              ((W::first(block.group) & 7) + (kDividesTaps ? kTaps * group : 0)) * 16,
+          16 * kFeatures);
       if (W::kLast < 4 && (step + 1) % W::kSteps == 0)
         multiply_step<kType, W::kLast>(sum, a, b, begun);
       else

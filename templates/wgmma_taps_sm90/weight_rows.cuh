@@ -46,8 +46,8 @@ __device__ __forceinline__ void write_vector(const Params& p, int head, int row,
 // Rows [row, row + 16) and kColumns columns of a warp's sums: sum(slice, tap, e) in the order of wgmma.cuh, a slice of
 // 8 columns. `staged`: shared memory of this warp.
 template <Kernel C, int kColumns, class Sum>
-__device__ __forceinline__ void store_rows(const Params& p, unsigned staged, int head, int row, int column, int lane,
-                                           const Sum& sum) {
+__device__ __forceinline__ void store_rows(const Params& p, unsigned staged, int head, int row, int column,
+                                           int lane, const Sum& sum) {
   constexpr int kTaps = C.shape.K, kPitch = store_pitch(kTaps, kColumns), kVec = C.config.vec_c;
   constexpr int kSize = kTaps == 3 ? 8 : 16;  // bytes of a store: what divides two columns
   __syncwarp();                               // the rows before have left
