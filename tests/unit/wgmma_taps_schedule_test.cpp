@@ -159,7 +159,11 @@ void check(const Shape& s, const Config& c, int B, int blocks) {
   for (const auto& [where, times] : biases) EXPECT_EQ(times, 1) << "row " << std::get<1>(where);
 }
 
-constexpr Config tile(int rows, int taps) { return {.tile_m = rows, .tile_n = 64 * taps}; }
+constexpr Config tile(int rows, int taps) {
+  Config c{};
+  c.tile_m = rows, c.tile_n = 64 * taps;
+  return c;
+}
 
 TEST(TapsWeight, EveryStepOfEveryBlockOnce) {
   check(shape_of(256, 512, 1, 16, 0, Fill::kLower), tile(64, 8), 64, 132);
