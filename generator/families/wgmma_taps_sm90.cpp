@@ -20,9 +20,10 @@ Access product_access(const Problem& p) { return activation_access(p, takes_toke
 int product_elements(const Problem& p) { return activation_elements(p, product_access(p)); }
 
 int taps_of(const Problem& p) { return static_cast<int>(p.K); }
-// Elements of one store to dW: of few taps those of a row, of others four taps where they lie together and aligned.
+// Elements of one store to dW, at most four: a lane reads so many f32 sums at once. Of few taps they are a row's, of
+// others four taps where they lie together and aligned.
 int weight_vector(const Problem& p) {
-  if (geometry::weight::few(taps_of(p))) return widest_vectors(p).c;
+  if (geometry::weight::few(taps_of(p))) return std::min(4, widest_vectors(p).c);
   return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1;
 }
 

@@ -63,14 +63,12 @@ __device__ __forceinline__ void store_rows(const Params& p, unsigned staged, int
       for (int i = 0; i < 8 * kTaps / kSize; ++i) ptx::store_shared<kSize>(to + i * kSize, v + i * kSize / 4);
     }
   __syncwarp();
-  constexpr int kRead = 4 * kVec < 16 ? 4 * kVec : 16, kVectors = kColumns * kTaps / kVec;  // of a row
+  constexpr int kVectors = kColumns * kTaps / kVec;  // of a row
 #pragma unroll 2
   for (int i = lane; i < 16 * kVectors; i += 32) {
     const int line = i / kVectors, first = (i - line * kVectors) * kVec;
     unsigned word[kVec];
-#pragma unroll
-    for (int j = 0; j < 4 * kVec / kRead; ++j)
-      ptx::load_shared<kRead>(word + j * kRead / 4, staged + line * kPitch + 4 * first + j * kRead);
+    ptx::load_shared<4 * kVec>(word, staged + line * kPitch + 4 * first);
     float v[kVec];
 #pragma unroll
     for (int j = 0; j < kVec; ++j) v[j] = __uint_as_float(word[j]);
