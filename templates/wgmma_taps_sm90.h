@@ -155,8 +155,8 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
 }
 
 // Stream-K schedule of the triangle's blocks. Items are counted by place in the triangle, a place's groups of
-// taps in a row. Whole rounds of items go one to a thread block; the k steps (64 features of one batch
-// element) of the rest are laid end to end, and every thread block takes an equal run. Incomplete sums go to
+// taps in a row. Whole rounds of items go one to a thread block, or with `raster` all of them; the k steps (64 features of
+// one batch element) of the rest are laid end to end, and every thread block takes an equal run. Incomplete sums go to
 // the workspace in f32, a second kernel adds them in a fixed order.
 struct StreamK {
   Fill fill;
@@ -182,16 +182,7 @@ struct StreamK {
         blocks(blocks) {
     for (int row = 0; row < rows; ++row) places += span(row);
     items = places * taps * s.H;
-    whole_items = items / blocks * blocks;
-    if (!shares_rest()) whole_items = items;
-  }
-  // Whether blocks share the items that whole rounds leave. In steps, of which 64 x 64 sums take 0.07 us: every part costs
-  // an eighth, written and read through the L2, and the reduction's launch 2.3 us.
-  TRIGEN_HOST_DEVICE constexpr bool shares_rest() const {
-    constexpr int kLaunchSums = 32 * 64 * 64;
-    if (rest() == 0) return false;
-    const int saved = depth - schedule::ceil_div(length(), sharers());
-    return saved > (rest() + sharers()) / 8 + kLaunchSums / sums;
+    whole_items = c.raster > 0 ? items : items / blocks * blocks;
   }
   TRIGEN_HOST_DEVICE constexpr int span(int row) const {
     const int longest = fill == Fill::kLower ? schedule::min(panels * (row + 1), columns) - 1 : panels * row;

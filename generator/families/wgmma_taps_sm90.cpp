@@ -168,7 +168,9 @@ class TapWeight final : public PersistentKernel {
             {&Config::cluster, {1}, why},
             stages,
             {&Config::split_k, {1}, "blocks share what whole rounds leave; no parts are cut"},
-            {&Config::raster, {0}, "is for forward and grad_input only"},
+            {&Config::raster,
+             {0, 1},
+             "is 0 where blocks share what whole rounds leave, 1 where they share nothing"},
             ConfigKey(&Config::activations, {activation_access(p)},
                       "what TMA cannot take is packed, and nothing else"),
             vector_key(&Config::vec_a, activation_elements(p, activation_access(p))),
@@ -186,14 +188,27 @@ class TapWeight final : public PersistentKernel {
   }
   int threads(const Problem&, const Config&) const override { return geometry::weight::kThreads; }
 
-  std::vector<Config> space(const Problem& p, const Target&) const override {
+  std::vector<Config> space(const Problem& p, const Target& target) const override {
     const int taps = taps_of(p);
-    if (!geometry::weight::few(taps))
-      return {config(p, 64, 512, 6), config(p, 64, 512, 10), config(p, 64, 256, 6)};
     std::vector<Config> out;
-    for (int stages : {6, 8}) out.push_back(config(p, 64, 64 * taps, stages));
+    const auto put = [&](int tile_m, int tile_n, int stages) {
+      Config c = completed(p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages});
+      out.push_back(c);
+      // Nothing to share, or all by one block a tile, where that leaves no more than three quarters of the blocks' time unused.
+      const geometry::weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
+      const int64_t rounds = schedule::ceil_div(s.items, s.blocks);
+      if (s.rest() == 0 || rounds * s.blocks > 4 * int64_t{s.items}) return;
+      c.raster = 1;
+      out.push_back(c);
+    };
+    if (!geometry::weight::few(taps)) {
+      for (int stages : {6, 10}) put(64, 512, stages);
+      put(64, 256, 6);
+      return out;
+    }
+    for (int stages : {6, 8}) put(64, 64 * taps, stages);
     for (int stages : {5, 6})
-      if (p.T > 64) out.push_back(config(p, 128, 64 * taps, stages));
+      if (p.T > 64) put(128, 64 * taps, stages);
     return out;
   }
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
@@ -216,11 +231,6 @@ class TapWeight final : public PersistentKernel {
   }
 
   Work work(const Problem& p, const Target& target, const Config& c) const override;
-
- private:
-  Config config(const Problem& p, int tile_m, int tile_n, int stages) const {
-    return completed(p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages});
-  }
 };
 
 // Steps of forward and grad_input: blocks of 64 tokens of the input, by the panels of the output tile that

@@ -173,7 +173,8 @@ TEST(TapsWeight, EveryStepOfEveryBlockOnce) {
   std::mt19937 random(7);
   for (int i = 0; i < 200; ++i) {
     const int taps = 2 + static_cast<int>(random() % 31);
-    const Config c = few(taps) ? tile(64 << random() % 2, taps) : tile(64, random() % 2 ? 4 : 8);
+    Config c = few(taps) ? tile(64 << random() % 2, taps) : tile(64, random() % 2 ? 4 : 8);
+    c.raster = static_cast<int>(random() % 4 == 0);
     check(shape_of(1 + static_cast<int>(random() % 900), 1 + static_cast<int>(random() % 300),
                    1 + static_cast<int>(random() % 3), taps, static_cast<int>(random() % 400) - 200,
                    random() % 2 ? Fill::kLower : Fill::kUpper),
@@ -181,17 +182,19 @@ TEST(TapsWeight, EveryStepOfEveryBlockOnce) {
   }
 }
 
-// Few items of few steps are cheaper made twice than shared; deep ones are shared by as many blocks as get four steps.
-TEST(TapsWeight, SharesWhatIsWorthIt) {
-  const auto stream_k = [](int T, int D, int K, int rows, int B) {
-    return StreamK(shape_of(T, D, 1, K, 0, Fill::kLower), tile(rows, few(K) ? K : 8), B, 132);
+// Deep items are shared by all blocks, others by as many as get four steps; with a raster, none.
+TEST(TapsWeight, SharesWhatWholeRoundsLeave) {
+  const auto stream_k = [](int T, int D, int K, int B, int raster = 0) {
+    Config c = tile(64, few(K) ? K : 8);
+    c.raster = raster;
+    return StreamK(shape_of(T, D, 1, K, 0, Fill::kLower), c, B, 132);
   };
-  EXPECT_EQ(stream_k(1024, 128, 4, 64, 4).rest(), 0);
-  EXPECT_EQ(stream_k(1024, 128, 4, 128, 4).rest(), 0);
-  EXPECT_EQ(stream_k(1024, 72, 2, 64, 16).rest(), 4);
-  EXPECT_EQ(stream_k(1024, 72, 2, 64, 16).sharers(), 32);
-  EXPECT_EQ(stream_k(512, 2048, 3, 64, 4).rest(), 36);
-  EXPECT_EQ(stream_k(256, 192, 8, 64, 45).sharers(), 132);
+  EXPECT_EQ(stream_k(1024, 72, 2, 16).rest(), 4);
+  EXPECT_EQ(stream_k(1024, 72, 2, 16).sharers(), 32);
+  EXPECT_EQ(stream_k(1024, 72, 2, 16, 1).rest(), 0);
+  EXPECT_EQ(stream_k(1024, 72, 2, 16, 1).workspace_bytes(), 0);
+  EXPECT_EQ(stream_k(512, 2048, 3, 4).rest(), 36);
+  EXPECT_EQ(stream_k(256, 192, 8, 45).sharers(), 132);
 }
 
 // Banks of a warp's staged rows: the lanes of one phase of a store (8 of 16 bytes, 16 of 8) reach every bank once.
