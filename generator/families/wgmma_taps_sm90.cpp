@@ -275,9 +275,13 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   namespace weight = geometry::weight;
   const weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
   constexpr double kPanel = geometry::kPanel;
+  // Of the features that a step loads, those that it multiplies (Work::kLast, templates/wgmma_taps_sm90/weight.cuh).
+  const int panels = schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel);
+  const double multiplied =
+      weight::row_panels(c) > 1 ? 1 : schedule::ceil_div(static_cast<int>(p.D), 16) / (4.0 * panels);
   Work work{.rates = weight::few(taps_of(p)) ? llvm::StringLiteral("taps_weight_few")
                                              : llvm::StringLiteral("taps_weight"),
-            .steps = {{.products = kPanel * weight::sums(c),
+            .steps = {{.products = kPanel * weight::sums(c) * multiplied,
                        .feed_bytes = static_cast<double>(weight::stage_bytes(c))}},
             .tile = {.elements = static_cast<double>(weight::sums(c))},
             .stages = c.stages};
