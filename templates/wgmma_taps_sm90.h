@@ -141,6 +141,10 @@ TRIGEN_HOST_DEVICE constexpr int store_pitch(int taps, int columns) {
   const int bytes = 4 * columns * taps, apart = taps == 2 ? 64 : taps == 3 ? 32 : 16;
   return bytes + (apart + 128 - bytes % 128) % 128;
 }
+// The reduction's, of 16 rows by 8 columns for each warp.
+TRIGEN_HOST_DEVICE constexpr int reduce_bytes(int taps) {
+  return few(taps) ? kReduceThreads / 32 * 16 * store_pitch(taps, 8) : 0;
+}
 // 16 rows for each warp, where few taps are stored so or warpgroups that take turns add their sums, and the grad_bias
 // of one warpgroup's steps.
 TRIGEN_HOST_DEVICE constexpr int store_bytes(const Config& c) {

@@ -221,13 +221,14 @@ class TapWeight final : public PersistentKernel {
     const geometry::weight::StreamK stream_k(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
     plan.workspace_bytes = stream_k.workspace_bytes();
     if (stream_k.rest() > 0)
-      plan.launches.push_back({.entry = kReduceEntry.str(),
-                               .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
-                               .block = {geometry::weight::kReduceThreads, 1, 1},
-                               .cluster = 1,
-                               .shared_bytes = 0,
-                               .maps = {},
-                               .early = true});
+      plan.launches.push_back(
+          {.entry = kReduceEntry.str(),
+           .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
+           .block = {geometry::weight::kReduceThreads, 1, 1},
+           .cluster = 1,
+           .shared_bytes = static_cast<uint32_t>(geometry::weight::reduce_bytes(taps_of(p))),
+           .maps = {},
+           .early = true});
   }
 
   Work work(const Problem& p, const Target& target, const Config& c) const override;

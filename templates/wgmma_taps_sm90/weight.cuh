@@ -532,9 +532,8 @@ __device__ __forceinline__ void reduce(const Params& p) {
       return e == 0 ? sum[tap].x : e == 1 ? sum[tap].y : e == 2 ? sum[tap].z : sum[tap].w;
     };
     if constexpr (few(C.shape.K)) {
-      constexpr int kWarpBytes = 16 * store_pitch(kTaps, 8);
-      __shared__ __align__(16) unsigned char staged[kReduceThreads / 32 * kWarpBytes];
-      store_rows<C, 8>(p, ptx::shared_address(staged) + own_warp * kWarpBytes, head,
+      constexpr int kWarpBytes = reduce_bytes(kTaps) / (kReduceThreads / 32);
+      store_rows<C, 8>(p, ptx::shared_address(persistent::shared_memory()) + own_warp * kWarpBytes, head,
                        C.config.tile_m * row + 16 * warp, kPanel * column + 8 * slice, lane,
                        [&](int, int tap, int e) { return own(tap, e); });
     } else {
