@@ -232,8 +232,8 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
   return work;
 }
 
-// Stores of dW tap by tap (write_pair, templates/persistent/weight_store.cuh): four lanes write an element of every other column
-// of a row, 2 * K elements apart, into as many sectors of 32 bytes as these reach.
+// Stores of dW tap by tap (write_pair, templates/persistent/weight_store.cuh): four lanes write an element of
+// every other column of a row, 2 * K elements apart, into as many sectors of 32 bytes as these reach.
 double tap_sector_writes(const Problem& p) {
   const double elements =
       static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2;
