@@ -43,6 +43,7 @@ constexpr Key<DeviceRates> kDeviceKeys[] = {
     {"issues", &DeviceRates::issues, Dimension::kPerCycle},
     {"access_lanes", &DeviceRates::access_lanes, Dimension::kPerCycle},
     {"lanes", &DeviceRates::lanes, Dimension::kPerCycle},
+    {"sector_writes", &DeviceRates::sector_writes, Dimension::kPerCycle},
     {"tensor_cap", &DeviceRates::tensor_cap, Dimension::kPerCycle},
 };
 constexpr Key<LoopRates> kLoopKeys[] = {

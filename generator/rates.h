@@ -34,7 +34,8 @@ struct DeviceRates {
   double issues = 0;        // instructions of warps a cycle and SM
   double access_lanes = 0;  // lanes a cycle and SM of loads and stores
   double lanes = 0;         // of arithmetic
-  double tensor_cap = 0;    // 16-bit multiply-adds a cycle and SM that mma.sync reaches at most
+  double sector_writes = 0;  // a cycle and SM, of Work::sector_writes
+  double tensor_cap = 0;     // 16-bit multiply-adds a cycle and SM that mma.sync reaches at most
   bool operator==(const DeviceRates&) const = default;
 };
 

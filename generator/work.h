@@ -119,11 +119,11 @@ struct Work {
   double first_bytes = 0;
   Run first = {.steps = {}, .tiles = 0, .count = 0};
   std::vector<Reread> rereads = {};
-  double common_bytes =
-      0;  // that blocks of one column read beside each other, as far apart as they drift
-  double l2_bytes = 0;      // between SMs and L2, of the product
-  double chained = 0;       // loads that one thread does one after the other beside the steps
-  double instructions = 0;  // of threads, that all blocks together issue beside `steps` (conversions, sums)
+  double common_bytes = 0;   // that blocks of one column read beside each other, as far apart as they drift
+  double l2_bytes = 0;       // between SMs and L2, of the product
+  double sector_writes = 0;  // of the output, by stores whose lanes write few bytes of each sector
+  double chained = 0;        // loads that one thread does one after the other beside the steps
+  double instructions = 0;   // of threads, that all blocks together issue beside `steps` (conversions, sums)
   std::vector<Pass> passes = {};
   std::vector<Skipping> skipping = {};  // that the clock knows the use of (lab/clock/clock.h)
 };

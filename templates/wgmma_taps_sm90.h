@@ -104,58 +104,102 @@ TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return schedule::ceil_div(B * schedule::ceil_div(D, c.tile_n), persistent::sharers(c));
 }
 
-// grad_weight: a block of 64 t by 64 s and kGroupTaps taps, four to a warpgroup.
+// grad_weight: a block of tile_m t by 64 s and a group of tile_n / 64 taps, by two warpgroups. Eight taps of 64 t: four
+// to a warpgroup. Up to four of 128 t: 64 rows to a warpgroup; of 64 t: the warpgroups take the k steps in turn.
 namespace weight {
 
-inline constexpr int kGroupTaps = 8;
+inline constexpr int kFewTaps = 4;  // of a group that has all taps: rows of dW are stored whole
 inline constexpr int kConsumers = 2;
 inline constexpr int kThreads = 128 * (kConsumers + 1);
 inline constexpr int kSumRegisters = 224;  // sums of four taps
-inline constexpr int kTransposed = 3;      // buffers of x, transposed
 // Features of x that the taps of a group read for 64 of dy, from a multiple of 8 on.
 inline constexpr int kFeatures = 64 + 16;
 inline constexpr int kTransposedBytes = 128 * kFeatures;
-inline constexpr int kSums = 64 * 64 * kGroupTaps;  // f32 values of a part in the workspace
-inline constexpr int kReduceThreads = 256;
-inline constexpr int kReduceBlocks = 4;  // of the reduction for each block of the product
-inline constexpr int kSlices = 8;        // columns of a block in units of 8: the items of the reduction
+inline constexpr int kReduceThreads = 64;
+inline constexpr int kReduceBlocks = 8;   // of the reduction for each block of the product
+inline constexpr int kSlices = 8;         // columns of a block in units of 8: the items of the reduction
+inline constexpr int kStoreColumns = 32;  // that a warp stages at once of few taps
+// Steps of a shared item that a thread block takes, at least: each of its parts costs the reduction a read.
+inline constexpr int kLeastShare = 4;
 
-TRIGEN_HOST_DEVICE constexpr int groups(int taps) { return schedule::ceil_div(taps, kGroupTaps); }
-// A stage holds a panel of dy and one of x.
+TRIGEN_HOST_DEVICE constexpr bool few(int taps) { return taps <= kFewTaps; }
+TRIGEN_HOST_DEVICE constexpr int group_taps(const Config& c) { return c.tile_n / kPanel; }
+TRIGEN_HOST_DEVICE constexpr bool divides_taps(const Config& c) { return !few(group_taps(c)); }
+TRIGEN_HOST_DEVICE constexpr bool takes_turns(const Config& c) { return c.tile_m == 64 && !divides_taps(c); }
+TRIGEN_HOST_DEVICE constexpr int warpgroup_taps(const Config& c) {
+  return group_taps(c) / (divides_taps(c) ? kConsumers : 1);
+}
+TRIGEN_HOST_DEVICE constexpr int row_panels(const Config& c) { return c.tile_m / kPanel; }
+// f32 values of a part in the workspace, and warps that hold those of 8 columns.
+TRIGEN_HOST_DEVICE constexpr int sums(const Config& c) { return c.tile_m * c.tile_n; }
+TRIGEN_HOST_DEVICE constexpr int slice_warps(const Config& c) { return takes_turns(c) ? 4 : 4 * kConsumers; }
+// Buffers of x, transposed. Whose turn a step is shows in the parity of its buffers: their number is even.
+TRIGEN_HOST_DEVICE constexpr int transposed_buffers(const Config& c) { return takes_turns(c) ? 4 : 3; }
+// A row of f32 sums on its way to dW: the rows that a quarter or a half of a warp's stores reach (of 16 bytes, of 8
+// for 3 taps) lie in different banks.
+TRIGEN_HOST_DEVICE constexpr int store_pitch(int taps, int columns) {
+  const int bytes = 4 * columns * taps, apart = taps == 2 ? 64 : taps == 3 ? 32 : 16;
+  return bytes + (apart + 128 - bytes % 128) % 128;
+}
+// The reduction's, of 16 rows by 8 columns for each warp.
+TRIGEN_HOST_DEVICE constexpr int reduce_bytes(int taps) {
+  return few(taps) ? kReduceThreads / 32 * 16 * store_pitch(taps, 8) : 0;
+}
+// 16 rows for each warp, where few taps are stored so or warpgroups that take turns add their sums, and the grad_bias
+// of one warpgroup's steps.
+TRIGEN_HOST_DEVICE constexpr int store_bytes(const Config& c) {
+  if (divides_taps(c)) return 0;
+  return 4 * kConsumers * 16 * store_pitch(group_taps(c), kStoreColumns) + 4 * kPanel;
+}
+// A stage holds dy's panels and one of x.
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return (row_panels(c) + 1) * kPanelBytes; }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * 2 * kPanelBytes + kTransposed * kTransposedBytes + kBarrierBytes;
+  return c.stages * stage_bytes(c) + transposed_buffers(c) * kTransposedBytes + store_bytes(c) +
+         kBarrierBytes;
 }
 
 // Stream-K schedule of the triangle's blocks. Items are counted by place in the triangle, a place's groups of
-// taps in a row. Whole rounds of items go one to a thread block; the k steps (64 features of one batch
-// element) of the rest are laid end to end, and every thread block takes an equal run. Incomplete sums go to
+// taps in a row. Whole rounds of items go one to a thread block, or with `raster` all of them; the k steps (64 features of
+// one batch element) of the rest are laid end to end, and every thread block takes an equal run. Incomplete sums go to
 // the workspace in f32, a second kernel adds them in a fixed order.
 struct StreamK {
   Fill fill;
-  int diag, rows;  // rows of 64
-  int taps;        // groups of taps
-  int depth;       // k steps of an item
-  int blocks;      // thread blocks
-  int places = 0;  // of one head
+  int diag;
+  int panels;         // of 64 rows of an item
+  int columns, rows;  // columns of 64, rows of items
+  int taps;           // groups of taps
+  int sums;           // f32 values of a part
+  int depth;          // k steps of an item
+  int blocks;         // thread blocks
+  int places = 0;     // of one head
   int items = 0, whole_items = 0;
 
-  TRIGEN_HOST_DEVICE constexpr StreamK(const Shape& s, int B, int blocks)
+  TRIGEN_HOST_DEVICE constexpr StreamK(const Shape& s, const Config& c, int B, int blocks)
       : fill(s.fill),
         diag(s.diag),
-        rows(schedule::ceil_div(s.T, kPanel)),
-        taps(groups(s.K)),
+        panels(row_panels(c)),
+        columns(schedule::ceil_div(s.T, kPanel)),
+        rows(schedule::ceil_div(columns, panels)),
+        taps(schedule::ceil_div(s.K, group_taps(c))),
+        sums(weight::sums(c)),
         depth(B * schedule::ceil_div(s.D, kPanel)),
         blocks(blocks) {
     for (int row = 0; row < rows; ++row) places += span(row);
     items = places * taps * s.H;
-    whole_items = items / blocks * blocks;
+    whole_items = c.raster > 0 ? items : items / blocks * blocks;
   }
   TRIGEN_HOST_DEVICE constexpr int span(int row) const {
-    return persistent::KRange(fill, kPanel * row, diag, rows).blocks;
+    const int longest = fill == Fill::kLower ? schedule::min(panels * (row + 1), columns) - 1 : panels * row;
+    return persistent::KRange(fill, kPanel * longest, diag, columns).blocks;
+  }
+  TRIGEN_HOST_DEVICE constexpr int first(int row) const {
+    return fill == Fill::kLower ? 0 : columns - span(row);
   }
   TRIGEN_HOST_DEVICE constexpr int rest() const { return items - whole_items; }
   TRIGEN_HOST_DEVICE constexpr int length() const { return rest() * depth; }
-  TRIGEN_HOST_DEVICE constexpr int sharers() const { return schedule::min(blocks, length()); }
+  TRIGEN_HOST_DEVICE constexpr int sharers() const {
+    return schedule::min(blocks, schedule::ceil_div(length(), kLeastShare));
+  }
   TRIGEN_HOST_DEVICE constexpr int bound(int b) const {
     return b >= sharers() ? length() : static_cast<int>(static_cast<long long>(length()) * b / sharers());
   }
@@ -164,19 +208,19 @@ struct StreamK {
   }
   // Offset of a thread block's incomplete sum in the workspace: of the item that it ends or of the item that
   // it begins.
-  TRIGEN_HOST_DEVICE static constexpr long long slot(int block, bool begins) {
-    return (2ll * block + (begins ? 1 : 0)) * kSums;
+  TRIGEN_HOST_DEVICE constexpr long long slot(int block, bool begins) const {
+    return (2ll * block + (begins ? 1 : 0)) * sums;
   }
   // Offset of its part of grad_bias.
   TRIGEN_HOST_DEVICE constexpr long long bias_slot(int block, bool begins) const {
-    return slot(blocks, false) + (2ll * block + (begins ? 1 : 0)) * kPanel;
+    return slot(blocks, false) + (2ll * block + (begins ? 1 : 0)) * panels * kPanel;
   }
   TRIGEN_HOST_DEVICE constexpr long long workspace_bytes() const {
     return rest() == 0 ? 0 : 4 * bias_slot(blocks, false);
   }
   // True if grad_bias of a row is summed beside this block: the row's first one.
   TRIGEN_HOST_DEVICE constexpr bool sums_bias(int row, int column, int group) const {
-    return group == 0 && column == (fill == Fill::kLower ? 0 : rows - span(row));
+    return group == 0 && column == first(row);
   }
   TRIGEN_HOST_DEVICE constexpr void locate(int item, int& head, int& row, int& column, int& group) const {
     group = item % taps;
@@ -185,7 +229,7 @@ struct StreamK {
     item -= head * places;
     row = 0;
     for (int width = span(0); item >= width; width = span(++row)) item -= width;
-    column = fill == Fill::kLower ? item : rows - span(row) + item;
+    column = first(row) + item;
   }
 };
 

@@ -129,6 +129,8 @@ Prediction predict(const Work& work, const Target& target, const DeviceModel& de
   r.dram_s = memory.all;
   r.fixed_s = in.rates.launch + in.loop.start + (work.cluster > 1 ? in.loop.cluster : 0);
   for (const Pass& pass : work.passes) r.fixed_s += pass_seconds(in, pass);
+  if (work.sector_writes > 0)
+    r.fixed_s += work.sector_writes / (in.rates.sector_writes * device.sms * device.clock_hz);
   // Streamed loops are fed by the L2 step by step, and by all of it at most; the others ask it for whole tiles at a time.
   double limit = work.loop == Loop::kStreamed
                      ? product_seconds(std::max(finish.seconds, r.l2_s), memory, 0, finish.first_share)

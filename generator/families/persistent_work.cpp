@@ -243,6 +243,15 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
   return work;
 }
 
+// Stores of dW tap by tap (write_pair, templates/persistent/weight_store.cuh): four lanes write an element of
+// every other column of a row, 2 * K elements apart, into as many sectors of 32 bytes as these reach.
+double tap_sector_writes(const Problem& p) {
+  const double elements =
+      static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2;
+  const double apart = 2.0 * static_cast<double>(p.K) * static_cast<double>(element_size(p.wdtype));
+  return elements * std::min(1.0, apart / 32);
+}
+
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   if (weight::slices(c)) return sliced_weight_work(p, target, c);
   const bool stacks = weight::stacks(c);
@@ -298,6 +307,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                              : square ? 512.0
                                       : 128.0 * sharers + c.tile_n) +
                    s.narrow * 256.0);
+  if (p.K > 1) work.sector_writes = tap_sector_writes(p);
   const int reduce_grid = weight::reduce_blocks(c) * grid;
   if (leaves_parts(c, s))
     work.passes.push_back({.rates = diagonals                     ? llvm::StringLiteral("add_diagonals")

@@ -1,6 +1,7 @@
 #include "templates/wgmma_taps_sm90.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "generator/families/families.h"
 #include "generator/families/persistent_family.h"
@@ -18,8 +19,13 @@ namespace geometry = wgmma_taps_sm90;
 Access product_access(const Problem& p) { return activation_access(p, takes_tokens(p)); }
 int product_elements(const Problem& p) { return activation_elements(p, product_access(p)); }
 
-// Taps of one store to dW: four where they lie together and aligned.
-int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }
+int taps_of(const Problem& p) { return static_cast<int>(p.K); }
+// Elements of one store to dW, at most four: a lane reads so many f32 sums at once. Of few taps they are a row's, of
+// others four taps where they lie together and aligned.
+int weight_vector(const Problem& p) {
+  if (geometry::weight::few(taps_of(p))) return std::min(4, widest_vectors(p).c);
+  return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1;
+}
 
 // StreamK counts dW's items, and the k steps of those with several thread blocks, fewer than there are SMs,
 // in 32 bits.
@@ -30,7 +36,8 @@ std::optional<std::string> too_many_items(const Problem& p) {
     return static_cast<double>(count);
   };
   const double rows = panels(p.T), depth = panels(p.D) * static_cast<double>(p.B),
-               all_rows = rows * static_cast<double>(p.H) * geometry::weight::groups(static_cast<int>(p.K)),
+               all_rows = rows * static_cast<double>(p.H) *
+                          std::ceil(static_cast<double>(p.K) / geometry::weight::kFewTaps),
                items = rows * all_rows;
   if (all_rows <= kMostWeightRows && items <= kMost && std::min(items, kMostShared) * depth <= kMost)
     return std::nullopt;
@@ -139,20 +146,31 @@ class Product final : public PersistentKernel {
   }
 };
 
-// grad_weight: blocks share the tiles of 64 t by 64 s and 8 taps that whole rounds leave.
+// grad_weight: blocks share the tiles of 64 or 128 t by 64 s and a group of taps that whole rounds leave.
 class TapWeight final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    const std::string one = "grad_weight has one tile, of 64 x 64 and 8 taps";
-    return {{&Config::tile_m, {64}, one},
-            {&Config::tile_n, {64 * geometry::weight::kGroupTaps}, one},
-            {&Config::tile_k, {64}, one},
-            {&Config::warps_m, {4}, one},
-            {&Config::warps_n, {geometry::weight::kConsumers}, one},
-            {&Config::cluster, {1}, one},
-            range_key(&Config::stages, 3, 12),
+    const int taps = taps_of(p);
+    const bool few = geometry::weight::few(taps), turns = geometry::weight::takes_turns(c);
+    const std::string why = few ? "grad_weight's tiles have 64 columns and all of 2 to 4 taps"
+                                : "grad_weight's tiles have 64 x 64 and 4 or 8 taps";
+    ConfigKey rows{&Config::tile_m, {64}, why}, columns{&Config::tile_n, {64 * taps}, why},
+        stages = range_key(&Config::stages, 3, 12);
+    if (few) rows.allowed.push_back(128);
+    if (!few) columns.allowed = {256, 512};
+    if (turns)
+      stages = {&Config::stages, {4, 6, 8, 10, 12}, "warpgroups that take turns have stages of their own"};
+    return {rows,
+            columns,
+            {&Config::tile_k, {64}, why},
+            {&Config::warps_m, {4}, why},
+            {&Config::warps_n, {geometry::weight::kConsumers}, why},
+            {&Config::cluster, {1}, why},
+            stages,
             {&Config::split_k, {1}, "blocks share what whole rounds leave; no parts are cut"},
-            {&Config::raster, {0}, "is for forward and grad_input only"},
+            {&Config::raster,
+             {0, 1},
+             "is 0 where blocks share what whole rounds leave, 1 where they share nothing"},
             ConfigKey(&Config::activations, {activation_access(p)},
                       "what TMA cannot take is packed, and nothing else"),
             vector_key(&Config::vec_a, activation_elements(p, activation_access(p))),
@@ -161,39 +179,59 @@ class TapWeight final : public PersistentKernel {
             blocks_key()};
   }
 
-  int stage_bytes(const Problem&, const Config&) const override { return 2 * geometry::kPanelBytes; }
-  bool fits(const Problem&, const Config&) const override { return true; }
+  int stage_bytes(const Problem&, const Config& c) const override { return geometry::weight::stage_bytes(c); }
+  bool fits(const Problem& p, const Config& c) const override {
+    return shared_bytes(p, c) <= geometry::kSharedLimit;
+  }
   int64_t shared_bytes(const Problem&, const Config& c) const override {
     return geometry::weight::shared_bytes(c);
   }
   int threads(const Problem&, const Config&) const override { return geometry::weight::kThreads; }
 
-  std::vector<Config> space(const Problem& p, const Target&) const override {
-    return {config(p, 6), config(p, 10)};
+  std::vector<Config> space(const Problem& p, const Target& target) const override {
+    const int taps = taps_of(p);
+    std::vector<Config> out;
+    const auto put = [&](int tile_m, int tile_n, int stages) {
+      Config c = completed(p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages});
+      out.push_back(c);
+      // Nothing to share, or all by one block a tile, where that leaves no more than three quarters of the blocks' time unused.
+      const geometry::weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
+      const int64_t rounds = schedule::ceil_div(s.items, s.blocks);
+      if (s.rest() == 0 || rounds * s.blocks > 4 * int64_t{s.items}) return;
+      c.raster = 1;
+      out.push_back(c);
+    };
+    if (!geometry::weight::few(taps)) {
+      for (int stages : {6, 10}) put(64, 512, stages);
+      put(64, 256, 6);
+      return out;
+    }
+    for (int stages : {6, 8}) put(64, 64 * taps, stages);
+    for (int stages : {5, 6})
+      if (p.T > 64) put(128, 64 * taps, stages);
+    return out;
   }
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
 
-  void add_launches(const Problem& p, const Target& target, const Config&, Launch product,
+  void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const uint32_t blocks = product.grid[0];
     product.maps = {activation_map(p, MapSource::kY), activation_map(p, MapSource::kX)};
     plan.launches.push_back(std::move(product));
-    const geometry::weight::StreamK stream_k(kernel_shape(p), static_cast<int>(p.B), target.sms);
+    const geometry::weight::StreamK stream_k(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
     plan.workspace_bytes = stream_k.workspace_bytes();
     if (stream_k.rest() > 0)
-      plan.launches.push_back({.entry = kReduceEntry.str(),
-                               .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
-                               .block = {geometry::weight::kReduceThreads, 1, 1},
-                               .cluster = 1,
-                               .shared_bytes = 0,
-                               .maps = {},
-                               .early = true});
+      plan.launches.push_back(
+          {.entry = kReduceEntry.str(),
+           .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
+           .block = {geometry::weight::kReduceThreads, 1, 1},
+           .cluster = 1,
+           .shared_bytes = static_cast<uint32_t>(geometry::weight::reduce_bytes(taps_of(p))),
+           .maps = {},
+           .early = true});
   }
 
   Work work(const Problem& p, const Target& target, const Config& c) const override;
-
- private:
-  Config config(const Problem& p, int stages) const { return completed(p, {.stages = stages}); }
 };
 
 // Steps of forward and grad_input: blocks of 64 tokens of the input, by the panels of the output tile that
@@ -236,12 +274,17 @@ class TapSteps {
 // Every block of the triangle and group of taps has as many steps, shared evenly.
 Work TapWeight::work(const Problem& p, const Target& target, const Config& c) const {
   namespace weight = geometry::weight;
-  const weight::StreamK s(kernel_shape(p), static_cast<int>(p.B), target.sms);
+  const weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
   constexpr double kPanel = geometry::kPanel;
-  Work work{.rates = "taps_weight",
-            .steps = {{.products = kPanel * kPanel * kPanel * weight::kGroupTaps,
-                       .feed_bytes = 2.0 * geometry::kPanelBytes}},
-            .tile = {.elements = weight::kSums},
+  // Of the features that a step loads, those that it multiplies (Work::kLast, templates/wgmma_taps_sm90/weight.cuh).
+  const int panels = schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel);
+  const double multiplied =
+      weight::row_panels(c) > 1 ? 1 : schedule::ceil_div(static_cast<int>(p.D), 16) / (4.0 * panels);
+  Work work{.rates = weight::few(taps_of(p)) ? llvm::StringLiteral("taps_weight_few")
+                                             : llvm::StringLiteral("taps_weight"),
+            .steps = {{.products = kPanel * weight::sums(c) * multiplied,
+                       .feed_bytes = static_cast<double>(weight::stage_bytes(c))}},
+            .tile = {.elements = static_cast<double>(weight::sums(c))},
             .stages = c.stages};
   put_runs(work, s.blocks, few_tiles(s.items, s.blocks), [&](int block) {
     Run own{.steps = {0.0}};
@@ -253,11 +296,11 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   work.all.tiles = s.whole_items + (s.rest() > 0 ? s.rest() + s.sharers() : 0);
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
-  if (s.rest() > 0) {  // eight columns at a time, the parts of a thread one after the other
-    const int rounds =
-        schedule::ceil_div(s.rest() * geometry::weight::kSlices, s.blocks * weight::kReduceBlocks);
+  if (s.rest() > 0) {  // eight columns of 16 rows a warp, its parts one after the other
+    const int rounds = schedule::ceil_div(s.rest() * weight::kSlices * weight::slice_warps(c),
+                                          s.blocks * weight::kReduceBlocks * weight::kReduceThreads / 32);
     work.passes.push_back({.rates = "add_shares",
-                           .bytes = 4.0 * weight::kSums * (s.rest() + s.sharers()),
+                           .bytes = 4.0 * weight::sums(c) * (s.rest() + s.sharers()),
                            .parts = rounds * schedule::ceil_div(s.sharers(), s.rest())});
   }
   put_copies(work, p, c);
@@ -327,8 +370,6 @@ class WgmmaTapsSm90 final : public PersistentFamily {
  protected:
   std::optional<std::string> refuse(const Problem& p) const override {
     const auto no = [](const llvm::Twine& why) { return why.str(); };
-    if (is_weight(p) && p.K <= 4)
-      return no("sums dW of eight taps at once, K=" + llvm::Twine(p.K) + " would waste half of them");
     if (p.K < 2 || p.K > 32) return no("makes 2 to 32 taps, K=" + llvm::Twine(p.K));
     if (p.pad < 0 || p.pad >= p.K)
       return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");

@@ -1,7 +1,7 @@
 // grad_weight with several taps: dW[t, s, j] = sum over (b, d) of dy[b, t, d] x[b, s, d + j - pad].
 //
-// A thread block sums 64 t by 64 s and eight taps, four to a warpgroup: A = dy, read into registers once for
-// all taps, B = x^T, transposed once in shared memory as in transpose.cuh and read MN-major: k is the
+// A thread block sums 64 or 128 t by 64 s and a group of taps (wgmma_taps_sm90.h): A = dy, read into registers once
+// for all taps, B = x^T, transposed once in shared memory as in transpose.cuh and read MN-major: k is the
 // feature, a row of 16 bytes, so that a tap is a shift of the descriptor's start by a row.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "ptx/wgmma.cuh"
 #include "types.cuh"
 #include "wgmma_taps_sm90.h"
+#include "wgmma_taps_sm90/weight_rows.cuh"
 
 namespace trigen::wgmma_taps_sm90::weight {
 
@@ -25,14 +26,23 @@ using persistent::weight::write_bias;
 template <Kernel C>
 struct Shared {
   static constexpr int kStages = C.config.stages;
+  static constexpr int kTransposed = transposed_buffers(C.config);
+  static constexpr int kDyBytes = row_panels(C.config) * kPanelBytes;
+  // Warps that read a buffer: of both warpgroups, or of the one whose turn it is.
+  static constexpr int kReaders = 4 * (takes_turns(C.config) ? 1 : kConsumers);
   static_assert(8 * (4 * kStages + 2 * kTransposed) <= kBarrierBytes, "the barriers fit");
+  static_assert(!takes_turns(C.config) || (kStages % 2 == 0 && kTransposed % 2 == 0),
+                "a buffer is always the same warpgroup's");
   unsigned base, barriers;
 
-  __device__ __forceinline__ unsigned dy(int stage) const { return base + stage * kPanelBytes; }
-  __device__ __forceinline__ unsigned x(int stage) const { return base + (kStages + stage) * kPanelBytes; }
-  __device__ __forceinline__ unsigned transposed(int buffer) const {
-    return base + 2 * kStages * kPanelBytes + buffer * kTransposedBytes;
+  __device__ __forceinline__ unsigned dy(int stage) const { return base + stage * kDyBytes; }
+  __device__ __forceinline__ unsigned x(int stage) const {
+    return base + kStages * kDyBytes + stage * kPanelBytes;
   }
+  __device__ __forceinline__ unsigned transposed(int buffer) const {
+    return base + kStages * stage_bytes(C.config) + buffer * kTransposedBytes;
+  }
+  __device__ __forceinline__ unsigned store() const { return transposed(kTransposed); }
   __device__ __forceinline__ unsigned dy_full(int stage) const { return barriers + 8 * stage; }
   __device__ __forceinline__ unsigned dy_empty(int stage) const { return dy_full(kStages + stage); }
   __device__ __forceinline__ unsigned x_full(int stage) const { return dy_full(2 * kStages + stage); }
@@ -43,13 +53,13 @@ struct Shared {
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < kStages; ++stage) {
       ptx::mbarrier_init(dy_full(stage), 1);
-      ptx::mbarrier_init(dy_empty(stage), 4 * kConsumers);
+      ptx::mbarrier_init(dy_empty(stage), kReaders);
       ptx::mbarrier_init(x_full(stage), 1);
       ptx::mbarrier_init(x_empty(stage), 1);
     }
     for (int buffer = 0; buffer < kTransposed; ++buffer) {
       ptx::mbarrier_init(ready(buffer), 1);
-      ptx::mbarrier_init(done(buffer), 4 * kConsumers);
+      ptx::mbarrier_init(done(buffer), kReaders);
     }
     ptx::mbarrier_fence_init();
   }
@@ -58,8 +68,15 @@ struct Shared {
 template <Kernel C>
 struct Work {
   static constexpr int kSteps = schedule::ceil_div(C.shape.D, kPanel);  // of one batch element
-  // The first tap of a group reads `kExtra` features to the right of a multiple of 8.
-  static constexpr int kExtra = (8 - C.shape.pad % 8) % 8;
+  // The feature of x that a group's first tap multiplies with dy's first; x is loaded from a multiple of 8 on.
+  __device__ __forceinline__ static int first(int group) {
+    return group_taps(C.config) * group - C.shape.pad;
+  }
+  // Pieces of 16 features that a batch element's last panel is multiplied by. (A second version of a step costs the
+  // sums of all columns of two row panels a copy of their registers: they spill.)
+  static constexpr int kLast = row_panels(C.config) > 1
+                                   ? 4
+                                   : schedule::ceil_div(C.shape.D - kPanel * (kSteps - 1), 16);
 };
 
 template <Config c>
@@ -85,7 +102,7 @@ __device__ __forceinline__ void load(const Shared<C>& shared, const StreamK& str
   for (WorkTile work; walk.next(work);) {
     int head, row, column, group;
     stream_k.locate(work.item, head, row, column, group);
-    const int shift = kGroupTaps * group - C.shape.pad - W::kExtra;
+    const int shift = W::first(group) & ~7;
     const auto load_x = [&](int batch, int feature) {
       ptx::mbarrier_wait(shared.x_empty(at_x.stage), at_x.parity ^ 1);
       ptx::mbarrier_arrive_expect(shared.x_full(at_x.stage), kPanelBytes);
@@ -97,9 +114,11 @@ __device__ __forceinline__ void load(const Shared<C>& shared, const StreamK& str
       const int batch = step / W::kSteps, feature = (step - batch * W::kSteps) * kPanel;
       if (step == work.begin || feature == 0) load_x(batch, feature);
       ptx::mbarrier_wait(shared.dy_empty(at_dy.stage), at_dy.parity ^ 1);
-      ptx::mbarrier_arrive_expect(shared.dy_full(at_dy.stage), kPanelBytes);
-      ptx::tma_load(shared.dy(at_dy.stage), map_dy, shared.dy_full(at_dy.stage), feature, kPanel * row, head,
-                    batch);
+      ptx::mbarrier_arrive_expect(shared.dy_full(at_dy.stage), Shared<C>::kDyBytes);
+#pragma unroll
+      for (int panel = 0; panel < row_panels(C.config); ++panel)
+        ptx::tma_load(shared.dy(at_dy.stage) + panel * kPanelBytes, map_dy, shared.dy_full(at_dy.stage),
+                      feature, C.config.tile_m * row + kPanel * panel, head, batch);
       at_dy.advance();
       load_x(batch, feature + kPanel);
     }
@@ -112,7 +131,7 @@ __device__ __forceinline__ void transpose(const Shared<C>& shared, const StreamK
                                           unsigned lane) {
   constexpr int kStages = C.config.stages, kUnits = 2 * kFeatures / 8;  // of 8 features by 32 tokens
   RingPosition<kStages> at;
-  RingPosition<kTransposed> to;
+  RingPosition<Shared<C>::kTransposed> to;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
     for (int step = work.begin; step < work.end; ++step) {
@@ -150,6 +169,12 @@ __device__ __forceinline__ void transpose(const Shared<C>& shared, const StreamK
   }
 }
 
+// A block's row that this warp's 16 begin with.
+template <Kernel C>
+__device__ __forceinline__ unsigned first_row() {
+  return threadIdx.x / 32 % (C.config.tile_m / 16) * 16;
+}
+
 // dW[row, column, tap .. tap + 3].
 template <Kernel C>
 __device__ __forceinline__ void write_taps(const Params& p, int head, int row, int column, int tap,
@@ -183,7 +208,8 @@ __device__ __forceinline__ void write_taps(const Params& p, int head, int row, i
 template <Kernel C, class Sum>
 __device__ __forceinline__ void write_slice(const Params& p, int head, int row, int column, int group,
                                             int slice, int thread, const Sum& sum) {
-  const int lane = thread % 32, tap = kGroupTaps * group + 4 * (thread / 128);
+  const int lane = thread % 32,
+            tap = group_taps(C.config) * group + (divides_taps(C.config) ? 4 * (thread / 128) : 0);
   row = kPanel * row + thread / 32 % 4 * 16 + lane / 4;
   column = kPanel * column + 8 * slice + lane % 4 * 2;
 #pragma unroll
@@ -201,9 +227,9 @@ __device__ __forceinline__ void write_zeros(const Params& p, const StreamK& stre
   const int lane = static_cast<int>(threadIdx.x % 32), blocks = static_cast<int>(gridDim.x);
   for (int all = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32); all < s.H * s.T;
        all += kWarps * blocks) {
-    const int head = all / s.T, row = all - head * s.T, span = stream_k.span(row / kPanel);
-    const int begin = s.fill == Fill::kLower ? kPanel * span : 0;
-    const int end = s.fill == Fill::kLower ? s.T : schedule::min(kPanel * (stream_k.rows - span), s.T);
+    const int head = all / s.T, row = all - head * s.T, item = row / C.config.tile_m;
+    const int begin = s.fill == Fill::kLower ? kPanel * stream_k.span(item) : 0;
+    const int end = s.fill == Fill::kLower ? s.T : schedule::min(kPanel * stream_k.first(item), s.T);
     if (begin < end)
       fill_zeros<s.wdtype>(static_cast<Storage<s.wdtype>*>(p.w) +
                                (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * s.K),
@@ -222,25 +248,169 @@ __device__ __forceinline__ void add_rows(float (&bias)[2], const unsigned (&a)[4
                      to_float<kType>(static_cast<unsigned short>(a[i][j] >> 16));
 }
 
+// Of warpgroups that take turns: each adds the other's sums of its own 32 columns, which end up in sum[.][0..15], and
+// sends those of the other 32. The first one adds grad_bias.
+template <Kernel C, int kTaps>
+__device__ __forceinline__ void combine(unsigned shared, unsigned group, float (&sum)[kTaps][32],
+                                        bool with_bias, float (&bias)[2]) {
+  const unsigned thread = threadIdx.x % 128, lane = threadIdx.x % 32, row = thread / 32 * 16 + lane / 4;
+  const auto place = [&](unsigned owner, unsigned i) {
+    return shared + ((owner * 4 * kTaps + i) * 128 + thread) * 16;
+  };
+  const unsigned biases = shared + store_bytes(C.config) - 4 * kPanel;
+  const auto meet = [] { ptx::named_barrier(4, 128 * kConsumers); };
+  meet();  // the rows of the tile before are stored
+#pragma unroll
+  for (unsigned tap = 0; tap < kTaps; ++tap)
+#pragma unroll
+    for (unsigned slice = 0; slice < 4; ++slice) {
+      unsigned sent[4];
+#pragma unroll
+      for (unsigned e = 0; e < 4; ++e) {
+        const float low = sum[tap][4 * slice + e], high = sum[tap][16 + 4 * slice + e];
+        sum[tap][4 * slice + e] = group == 0 ? low : high;
+        sent[e] = __float_as_uint(group == 0 ? high : low);
+      }
+      ptx::store_shared<16>(place(1 - group, kTaps * slice + tap), sent);
+    }
+  if constexpr (C.shape.bias) {
+    if (with_bias && group == 1 && lane % 4 == 0) {
+#pragma unroll
+      for (unsigned r = 0; r < 2; ++r) {
+        const unsigned sent = __float_as_uint(bias[r]);
+        ptx::store_shared<4>(biases + 4 * (row + 8 * r), &sent);
+      }
+    }
+  }
+  meet();
+#pragma unroll
+  for (unsigned tap = 0; tap < kTaps; ++tap)
+#pragma unroll
+    for (unsigned slice = 0; slice < 4; ++slice) {
+      unsigned sent[4];
+      ptx::load_shared<16>(sent, place(group, kTaps * slice + tap));
+#pragma unroll
+      for (unsigned e = 0; e < 4; ++e) sum[tap][4 * slice + e] += __uint_as_float(sent[e]);
+    }
+  if constexpr (C.shape.bias) {
+    if (with_bias && group == 0) {
+#pragma unroll
+      for (unsigned r = 0; r < 2; ++r) {
+        unsigned sent;
+        ptx::load_shared<4>(&sent, biases + 4 * (row + 8 * r));
+        bias[r] += __uint_as_float(sent);
+      }
+    }
+  }
+  meet();  // the same bytes stage rows next
+}
+
+// The block of dW that a work tile sums.
+struct Block {
+  int head, row, column, group;
+  bool part, begins;  // an incomplete sum; its first part
+  __device__ __forceinline__ Block(const StreamK& stream_k, const WorkTile& work)
+      : part(work.end - work.begin < stream_k.depth), begins(work.begin == 0) {
+    stream_k.locate(work.item, head, row, column, group);
+  }
+};
+
+template <Kernel C>
+__device__ __forceinline__ void store_bias(const Params& p, const StreamK& stream_k, const Block& block,
+                                           const float (&bias)[2]) {
+  if (threadIdx.x % 4 != 0) return;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int own = static_cast<int>(first_row<C>() + threadIdx.x % 32 / 4) + 8 * r;
+    if (block.part)
+      static_cast<float*>(p.workspace)[stream_k.bias_slot(static_cast<int>(blockIdx.x), block.begins) + own] =
+          bias[r];
+    else
+      write_bias<C>(p, block.head, C.shape.T, C.config.tile_m * block.row + own, bias[r]);
+  }
+}
+
+// The first kOwn slices of the sums, of columns 8 * first on, go to the workspace or to dW.
+template <Kernel C, int kOwn, int kTaps>
+__device__ __forceinline__ void store(const Params& p, unsigned staged, const StreamK& stream_k,
+                                      const Block& block, const float (&sum)[kTaps][32], int first) {
+  constexpr int kLanes = 32 * slice_warps(C.config), kAtOnce = kStoreColumns / 8;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  if (block.part) {
+    // 16 bytes a thread, one thread after the other, as `reduce` reads them.
+    auto* const to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) +
+                                               stream_k.slot(static_cast<int>(blockIdx.x), block.begins)) +
+                     (kTaps * first * kLanes + thread % kLanes);
+#pragma unroll
+    for (int slice = 0; slice < kOwn; ++slice)
+#pragma unroll
+      for (int tap = 0; tap < kTaps; ++tap)
+        to[(kTaps * slice + tap) * kLanes] = make_float4(sum[tap][4 * slice], sum[tap][4 * slice + 1],
+                                                         sum[tap][4 * slice + 2], sum[tap][4 * slice + 3]);
+    return;
+  }
+  if constexpr (few(C.shape.K)) {
+    staged += thread / 32 * 16 * store_pitch(kTaps, kStoreColumns);
+#pragma unroll
+    for (int slice = 0; slice < kOwn; slice += kAtOnce)
+      store_rows<C, kStoreColumns>(p, staged, block.head,
+                                   C.config.tile_m * block.row + static_cast<int>(first_row<C>()),
+                                   kPanel * block.column + 8 * (first + slice), lane,
+                                   [&](int i, int tap, int e) { return sum[tap][4 * (slice + i) + e]; });
+  } else {
+#pragma unroll
+    for (int slice = 0; slice < kOwn; ++slice)
+      write_slice<C>(p, block.head, block.row, block.column, block.group, first + slice, thread,
+                     [&](int tap, int e) { return sum[tap][4 * slice + e]; });
+  }
+}
+
+// All taps of the first 16 * kPieces features of a step. A's registers are free afterwards; the other warpgroup
+// multiplies while this one reads.
+template <DType kType, int kPieces, int kTaps>
+__device__ __forceinline__ void multiply_step(float (&sum)[kTaps][32], const unsigned (&a)[4][4],
+                                              unsigned long long b, int keep) {
+#pragma unroll
+  for (int tap = 0; tap < kTaps; ++tap) ptx::pin(sum[tap]);
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap)
+      ptx::wgmma_rs<kType, 64, 1>(sum[tap], a[i], b + 16 * i + tap, keep | i);
+  ptx::wgmma_commit();
+  ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int tap = 0; tap < kTaps; ++tap) ptx::pin(sum[tap]);
+}
+
 // One multiplying warpgroup.
 template <Kernel C>
 __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& shared, const StreamK& stream_k,
                                          unsigned group) {
   using W = Work<C>;
   constexpr DType kType = C.shape.dtype;
-  const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  constexpr bool kDividesTaps = divides_taps(C.config), kTurns = takes_turns(C.config);
+  constexpr int kTaps = warpgroup_taps(C.config);
+  const unsigned lane = threadIdx.x % 32;
   // Row lane % 16 of the warp's, 16-byte chunk 2 i + lane / 16 of 16 features.
-  const unsigned line = (16 * warp + lane % 16) * 128;
+  const unsigned line = (first_row<C>() + lane % 16) * 128;
   RingPosition<C.config.stages> at;
-  RingPosition<kTransposed> from;
-  float sum[4][32];
+  RingPosition<Shared<C>::kTransposed> from;
+  float sum[kTaps][32];
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
-    int head, row, column, taps;
-    stream_k.locate(work.item, head, row, column, taps);
-    const bool with_bias = C.shape.bias && group == 0 && stream_k.sums_bias(row, column, taps);
+    Block block(stream_k, work);
+    const bool with_bias = C.shape.bias && (!kDividesTaps || group == 0) &&
+                           stream_k.sums_bias(block.row, block.column, block.group);
     float bias[2] = {};
+    int begun = 0;
     for (int step = work.begin; step < work.end; ++step) {
+      if (kTurns && static_cast<unsigned>(at.stage) % 2 != group) {
+        at.advance();
+        from.advance();
+        continue;
+      }
       ptx::mbarrier_wait(shared.dy_full(at.stage), at.parity);
       unsigned a[4][4];
 #pragma unroll
@@ -252,16 +422,15 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
         if (with_bias) add_rows<kType>(bias, a);
       ptx::mbarrier_wait(shared.ready(from.stage), from.parity);
       const unsigned long long b = ptx::descriptor_plain_mn(
-          shared.transposed(from.stage) + (W::kExtra + 4 * group) * 16, 16 * kFeatures);
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int tap = 0; tap < 4; ++tap)
-          ptx::wgmma_rs<kType, 64, 1>(sum[tap], a[i], b + 16 * i + tap, (step - work.begin) | i);
-      ptx::wgmma_commit();
-      // A's registers are free then; the other warpgroup multiplies while this one reads.
-      ptx::wgmma_wait<0>();
+          shared.transposed(from.stage) +
+              ((W::first(block.group) & 7) + (kDividesTaps ? kTaps * group : 0)) * 16,
+          16 * kFeatures);
+      if (W::kLast < 4 && (step + 1) % W::kSteps == 0)
+        multiply_step<kType, W::kLast>(sum, a, b, begun);
+      else
+        multiply_step<kType, 4>(sum, a, b, begun);
+      begun = 1;
+      __syncwarp();  // one lane lets go of what all have read
       if (lane == 0) {
         ptx::mbarrier_arrive(shared.dy_empty(at.stage));
         ptx::mbarrier_arrive(shared.done(from.stage));
@@ -270,41 +439,30 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
       from.advance();
     }
 #pragma unroll
-    for (int tap = 0; tap < 4; ++tap) ptx::pin(sum[tap]);
-    const bool part = work.end - work.begin < stream_k.depth, begins = work.begin == 0;
+    for (int tap = 0; tap < kTaps; ++tap) ptx::pin(sum[tap]);
     if constexpr (C.shape.bias) {
       if (with_bias) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          float v = bias[r];
-          v += __shfl_xor_sync(~0u, v, 1);
-          v += __shfl_xor_sync(~0u, v, 2);
-          const int own = static_cast<int>(16 * warp + lane / 4) + 8 * r;
-          if (lane % 4 == 0 && part)
-            static_cast<float*>(p.workspace)[stream_k.bias_slot(static_cast<int>(blockIdx.x), begins) + own] =
-                v;
-          else if (lane % 4 == 0)
-            write_bias<C>(p, head, C.shape.T, kPanel * row + own, v);
+          bias[r] += __shfl_xor_sync(~0u, bias[r], 1);
+          bias[r] += __shfl_xor_sync(~0u, bias[r], 2);
         }
       }
     }
-    if (part) {
-      // 16 bytes a thread, one thread after the other, as `reduce` reads them.
-      auto* const to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) +
-                                                 StreamK::slot(static_cast<int>(blockIdx.x), begins)) +
-                       threadIdx.x;
+    if constexpr (kTurns) {
+      if (!begun) {
 #pragma unroll
-      for (int slice = 0; slice < kSlices; ++slice)
+        for (int tap = 0; tap < kTaps; ++tap)
 #pragma unroll
-        for (int tap = 0; tap < 4; ++tap)
-          to[(4 * slice + tap) * 128 * kConsumers] = make_float4(
-              sum[tap][4 * slice], sum[tap][4 * slice + 1], sum[tap][4 * slice + 2], sum[tap][4 * slice + 3]);
-      continue;
+          for (int i = 0; i < 32; ++i) sum[tap][i] = 0.0f;
+      }
+      combine<C>(shared.store(), group, sum, with_bias, bias);
+      if (group == 0 && with_bias) store_bias<C>(p, stream_k, block, bias);
+      store<C, 4>(p, shared.store(), stream_k, block, sum, static_cast<int>(4 * group));
+    } else {
+      if (with_bias) store_bias<C>(p, stream_k, block, bias);
+      store<C, kSlices>(p, shared.store(), stream_k, block, sum, 0);
     }
-#pragma unroll
-    for (int slice = 0; slice < kSlices; ++slice)
-      write_slice<C>(p, head, row, column, taps, slice, static_cast<int>(threadIdx.x),
-                     [&](int tap, int e) { return sum[tap][4 * slice + e]; });
   }
 }
 
@@ -315,7 +473,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   persistent::prepare<Geometry<C>>([&] { shared.init(); }, map_dy, map_x);
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();  // the reduction waits for what is written here
-  const StreamK stream_k(C.shape, p.B, static_cast<int>(gridDim.x));
+  const StreamK stream_k(C.shape, C.config, p.B, static_cast<int>(gridDim.x));
   persistent::split_roles<Geometry<C>>(
       [&](unsigned) {
         const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -331,46 +489,56 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
       });
 }
 
-// The second kernel: adds the parts of every shared item, 8 columns at a time.
+// The second kernel: adds the parts of every shared item, a warp 8 columns of 16 rows at a time.
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {
-  const StreamK stream_k(C.shape, p.B, static_cast<int>(gridDim.x) / kReduceBlocks);
-  const int thread = static_cast<int>(threadIdx.x);
+  constexpr int kTaps = warpgroup_taps(C.config), kWarps = slice_warps(C.config), kUnits = kSlices * kWarps;
+  const StreamK stream_k(C.shape, C.config, p.B, static_cast<int>(gridDim.x) / kReduceBlocks);
+  const int lane = static_cast<int>(threadIdx.x % 32), own_warp = static_cast<int>(threadIdx.x / 32),
+            warps = static_cast<int>(gridDim.x) * (kReduceThreads / 32);
   ptx::wait_for_launches_before();
-  for (int all = static_cast<int>(blockIdx.x); all < stream_k.rest() * kSlices;
-       all += static_cast<int>(gridDim.x)) {
-    const int index = all / kSlices, slice = all - index * kSlices;
+  for (int all = static_cast<int>(blockIdx.x) * (kReduceThreads / 32) + own_warp;
+       all < stream_k.rest() * kUnits; all += warps) {
+    const int index = all / kUnits, slice = all % kUnits / kWarps, warp = all % kWarps;
     const int first = stream_k.owner(index * stream_k.depth),
               last = stream_k.owner((index + 1) * stream_k.depth - 1);
     if (first == last) continue;
     const auto part = [&](int block, int tap) {
       return reinterpret_cast<const float4*>(
           static_cast<const float*>(p.workspace) +
-          StreamK::slot(block, block == first))[(4 * slice + tap) * kReduceThreads + thread];
+          stream_k.slot(block, block == first))[((kTaps * slice + tap) * kWarps + warp) * 32 + lane];
     };
-    float4 sum[4];
+    float4 sum[kTaps];
 #pragma unroll
-    for (int tap = 0; tap < 4; ++tap) sum[tap] = part(first, tap);
+    for (int tap = 0; tap < kTaps; ++tap) sum[tap] = part(first, tap);
 #pragma unroll 4
     for (int block = first + 1; block <= last; ++block)
 #pragma unroll
-      for (int tap = 0; tap < 4; ++tap) {
+      for (int tap = 0; tap < kTaps; ++tap) {
         const float4 v = part(block, tap);
         sum[tap].x += v.x, sum[tap].y += v.y, sum[tap].z += v.z, sum[tap].w += v.w;
       }
     int head, row, column, group;
     stream_k.locate(stream_k.whole_items + index, head, row, column, group);
     if constexpr (C.shape.bias) {
-      if (slice == 0 && thread < kPanel && stream_k.sums_bias(row, column, group)) {
-        const auto* const from = static_cast<const float*>(p.workspace) + thread;
+      if (slice == 0 && lane < 16 && warp < C.config.tile_m / 16 && stream_k.sums_bias(row, column, group)) {
+        const auto* const from = static_cast<const float*>(p.workspace) + 16 * warp + lane;
         float v = from[stream_k.bias_slot(first, true)];
         for (int block = first + 1; block <= last; ++block) v += from[stream_k.bias_slot(block, false)];
-        write_bias<C>(p, head, C.shape.T, kPanel * row + thread, v);
+        write_bias<C>(p, head, C.shape.T, C.config.tile_m * row + 16 * warp + lane, v);
       }
     }
-    write_slice<C>(p, head, row, column, group, slice, thread, [&](int tap, int e) {
+    const auto own = [&](int tap, int e) {
       return e == 0 ? sum[tap].x : e == 1 ? sum[tap].y : e == 2 ? sum[tap].z : sum[tap].w;
-    });
+    };
+    if constexpr (few(C.shape.K)) {
+      constexpr int kWarpBytes = reduce_bytes(kTaps) / (kReduceThreads / 32);
+      store_rows<C, 8>(p, ptx::shared_address(persistent::shared_memory()) + own_warp * kWarpBytes, head,
+                       C.config.tile_m * row + 16 * warp, kPanel * column + 8 * slice, lane,
+                       [&](int, int tap, int e) { return own(tap, e); });
+    } else {
+      write_slice<C>(p, head, row, column, group, slice, 32 * warp + lane, own);
+    }
   }
 }
 

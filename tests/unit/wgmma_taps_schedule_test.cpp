@@ -105,10 +105,11 @@ Shape shape_of(int T, int D, int H, int K, int diag, Fill fill) {
   return s;
 }
 
-void check(const Shape& s, int B, int blocks) {
-  const StreamK stream_k(s, B, blocks);
+void check(const Shape& s, const Config& c, int B, int blocks) {
+  const StreamK stream_k(s, c, B, blocks);
   SCOPED_TRACE(::testing::Message() << "T=" << s.T << " D=" << s.D << " H=" << s.H << " K=" << s.K
-                                    << " diag=" << s.diag << " B=" << B << " blocks=" << blocks);
+                                    << " diag=" << s.diag << " B=" << B << " blocks=" << blocks
+                                    << " tile=" << c.tile_m << "x" << c.tile_n);
   std::vector<std::vector<int>> done(stream_k.items, std::vector<int>(stream_k.depth));
   std::map<int, std::set<int>> parts;  // of an item: the thread blocks that left one
   std::set<long long> slots;
@@ -121,10 +122,10 @@ void check(const Shape& s, int B, int blocks) {
       if (work.end - work.begin == stream_k.depth) continue;
       ASSERT_GE(work.item, stream_k.whole_items);
       parts[work.item].insert(block);
-      const long long slot = StreamK::slot(block, work.begin == 0);
+      const long long slot = stream_k.slot(block, work.begin == 0);
       EXPECT_TRUE(slots.insert(slot).second) << "two sums in one place";
-      EXPECT_LE(4 * (slot + kSums), stream_k.workspace_bytes());
-      EXPECT_LE(4 * (stream_k.bias_slot(block, work.begin == 0) + kPanel), stream_k.workspace_bytes());
+      EXPECT_LE(4 * (slot + sums(c)), stream_k.workspace_bytes());
+      EXPECT_LE(4 * (stream_k.bias_slot(block, work.begin == 0) + c.tile_m), stream_k.workspace_bytes());
     }
   }
   std::set<std::tuple<int, int, int, int>> places;
@@ -145,28 +146,69 @@ void check(const Shape& s, int B, int blocks) {
   }
   int touched = 0;
   for (int row = 0; row < stream_k.rows; ++row)
-    for (int column = 0; column < stream_k.rows; ++column) {
-      const bool kept = s.fill == Fill::kLower ? kPanel * column <= kPanel * row + kPanel - 1 + s.diag
-                                               : kPanel * column + kPanel - 1 >= kPanel * row + s.diag;
+    for (int column = 0; column < stream_k.columns; ++column) {
+      const int begin = c.tile_m * row, end = std::min(begin + c.tile_m, kPanel * stream_k.columns);
+      const bool kept = s.fill == Fill::kLower ? kPanel * column <= end - 1 + s.diag
+                                               : kPanel * column + kPanel - 1 >= begin + s.diag;
       touched += kept;
       for (int head = 0; head < s.H; ++head)
-        for (int group = 0; group < groups(s.K); ++group)
+        for (int group = 0; group < stream_k.taps; ++group)
           EXPECT_EQ(places.count({head, row, column, group}), kept) << "block " << row << ", " << column;
     }
   EXPECT_EQ(touched, stream_k.places);
   for (const auto& [where, times] : biases) EXPECT_EQ(times, 1) << "row " << std::get<1>(where);
 }
 
+constexpr Config tile(int rows, int taps) {
+  Config c{};
+  c.tile_m = rows, c.tile_n = 64 * taps;
+  return c;
+}
+
 TEST(TapsWeight, EveryStepOfEveryBlockOnce) {
-  check(shape_of(256, 512, 1, 16, 0, Fill::kLower), 64, 132);
-  check(shape_of(512, 1024, 1, 16, 0, Fill::kLower), 32, 132);
-  check(shape_of(1024, 1024, 1, 8, 0, Fill::kLower), 16, 132);
+  check(shape_of(256, 512, 1, 16, 0, Fill::kLower), tile(64, 8), 64, 132);
+  check(shape_of(512, 1024, 1, 16, 0, Fill::kLower), tile(64, 8), 32, 132);
+  check(shape_of(1024, 1024, 1, 8, 0, Fill::kLower), tile(64, 4), 16, 132);
+  check(shape_of(512, 2048, 1, 3, 0, Fill::kLower), tile(64, 3), 4, 132);
   std::mt19937 random(7);
-  for (int i = 0; i < 200; ++i)
+  for (int i = 0; i < 200; ++i) {
+    const int taps = 2 + static_cast<int>(random() % 31);
+    Config c = few(taps) ? tile(64 << random() % 2, taps) : tile(64, random() % 2 ? 4 : 8);
+    c.raster = static_cast<int>(random() % 4 == 0);
     check(shape_of(1 + static_cast<int>(random() % 900), 1 + static_cast<int>(random() % 300),
-                   1 + static_cast<int>(random() % 3), 2 + static_cast<int>(random() % 31),
-                   static_cast<int>(random() % 400) - 200, random() % 2 ? Fill::kLower : Fill::kUpper),
-          1 + static_cast<int>(random() % 9), 1 + static_cast<int>(random() % 140));
+                   1 + static_cast<int>(random() % 3), taps, static_cast<int>(random() % 400) - 200,
+                   random() % 2 ? Fill::kLower : Fill::kUpper),
+          c, 1 + static_cast<int>(random() % 9), 1 + static_cast<int>(random() % 140));
+  }
+}
+
+// Deep items are shared by all blocks, others by as many as get four steps; with a raster, none.
+TEST(TapsWeight, SharesWhatWholeRoundsLeave) {
+  const auto stream_k = [](int T, int D, int K, int B, int raster = 0) {
+    Config c = tile(64, few(K) ? K : 8);
+    c.raster = raster;
+    return StreamK(shape_of(T, D, 1, K, 0, Fill::kLower), c, B, 132);
+  };
+  EXPECT_EQ(stream_k(1024, 72, 2, 16).rest(), 4);
+  EXPECT_EQ(stream_k(1024, 72, 2, 16).sharers(), 32);
+  EXPECT_EQ(stream_k(1024, 72, 2, 16, 1).rest(), 0);
+  EXPECT_EQ(stream_k(1024, 72, 2, 16, 1).workspace_bytes(), 0);
+  EXPECT_EQ(stream_k(512, 2048, 3, 4).rest(), 36);
+  EXPECT_EQ(stream_k(256, 192, 8, 45).sharers(), 132);
+}
+
+// Banks of a warp's staged rows: the lanes of one phase of a store (8 of 16 bytes, 16 of 8) reach every bank once.
+TEST(TapsWeight, StagedRowsLieInDifferentBanks) {
+  for (const int taps : {2, 3, 4})
+    for (const int columns : {8, kStoreColumns}) {
+      const int size = taps == 3 ? 8 : 16;
+      std::set<int> banks;
+      for (int lane = 0; lane < 128 / size; ++lane)
+        for (int word = 0; word < size / 4; ++word)
+          banks.insert((lane / 4 * store_pitch(taps, columns) / 4 + lane % 4 * 2 * taps + word) % 32);
+      EXPECT_EQ(banks.size(), 32u) << taps << " taps, " << columns << " columns";
+      EXPECT_EQ(store_pitch(taps, columns) % 16, 0);
+    }
 }
 
 }  // namespace
