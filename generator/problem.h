@@ -90,7 +90,7 @@ struct Tokens {
 };
 Tokens tokens_of_rows(const Problem& problem, Rows rows);
 // newton_schulz: rows of a matrix, and steps.
-inline constexpr int64_t kMostStepRows = 128, kMostSteps = 64;
+inline constexpr int64_t kMostStepRows = 256, kMostSteps = 64;
 inline constexpr int64_t kMaxDecodeRows = 64;  // more rows of one run are forward's work
 
 // Sets align and walign to what contiguous tensors of these sizes with 16-byte aligned pointers have.
