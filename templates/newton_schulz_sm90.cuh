@@ -63,26 +63,18 @@ class Block {
     scale_ = newton_schulz::scale_of(norm(), steps[3 * z_.K]);
     if constexpr (kStays) {
       for (int i = 0; i < count_; ++i) bring(i);
+      meet_block();
     }
-    pass<false, true, true>();
     const int round = round_steps(c, z_.T, z_.D);
-    bool from_x = true;
 #pragma unroll 1
-    for (int first = 0; first < z_.K; first += round) {
+    for (int first = 0;; first += round) {
+      square_pass(first > 0, first <= round);
       const int last = schedule::min(first + round, z_.K) - 1;
 #pragma unroll 1
       for (int step = first; step <= last; ++step) make_step(steps + 3 * step, step == first, step == last);
       if (last + 1 == z_.K) break;
-      if (from_x)
-        pass<true, true, true>();
-      else
-        pass<true, true, false>();
-      from_x = kStays;
     }
-    if (from_x)
-      pass<true, false, true>();
-    else
-      pass<true, false, false>();
+    last_pass(z_.K <= round);
   }
 
  private:
@@ -119,8 +111,7 @@ class Block {
   // Panel i of the block's from x, zeros where that has ended, some vectors of a thread at a time.
   __device__ __forceinline__ void bring(int i) const {
     using Vector = Raw<kD, kVec>;
-    constexpr int kAtOnce = schedule::min(kEach, schedule::max(1, 32 / Vector::kWords));
-    static_assert(kEach % kAtOnce == 0, "whole rounds of loads");
+    constexpr int kAtOnce = divisor(kEach, (c.tile_m == 256 ? 16 : 32) / Vector::kWords);
     const int column = (first_panel_ + i) * kSide;
 #pragma unroll 1
     for (int begin = thread_now(); begin < kEach * kBlock; begin += kAtOnce * kBlock) {
@@ -167,87 +158,89 @@ class Block {
     }
   }
 
-  // Walks over the panels of X, x itself or what an earlier round left: kMultiply: X <- Q X, kSquare: R = X X^T of what is X
-  // then, else y = X.
-  template <bool kMultiply, bool kSquare, bool kFromX>
-  __device__ __forceinline__ void pass() const {
+  // The next panel, x itself or what an earlier round left.
+  __device__ __forceinline__ void bring_next(int i, bool from_x) const {
+    if (kStays || i >= count_) return;
+    if (from_x)
+      bring(i);
+    else
+      bring_kept(i);
+  }
+  // Walks over the panels of X: X <- Q X but in the first round, and R = X X^T of what is X then.
+  __device__ __forceinline__ void square_pass(bool multiplies, bool from_x) const {
     const int group = group_now();
     float square[kSquareTurns][kSums];
-    if constexpr (kSquare) {
+#pragma unroll
+    for (int turn = 0; turn < kSquareTurns; ++turn) {
+#pragma unroll
+      for (int e = 0; e < kSums; ++e) square[turn][e] = 0.0f;
+    }
+    // The first turn has no panel yet.
+#pragma unroll 1
+    for (int i = kStays ? 0 : -1; i < count_; ++i) {
+      if (i >= 0) {
+        if (multiplies) multiply_in_place(i, group);
+        add_square(square, multiplies ? product_panel(i) : panel(i), group);
+      }
+      bring_next(i + 1, from_x);
+      if (!kStays && multiplies && i >= 0) keep(i);
+      ptx::wgmma_wait<0>();
+#pragma unroll
+      for (int turn = 0; turn < kSquareTurns; ++turn) ptx::pin(square[turn]);
+      if constexpr (!kStays) meet_block();
+    }
+    if constexpr (kBlocks > 1) {
+      add_blocks(square, group);
+    } else {
+      __syncthreads();  // R lies where panels and products did
 #pragma unroll
       for (int turn = 0; turn < kSquareTurns; ++turn) {
+        const int tile = kGroups * turn + group;
+        Halves halves;
+        round(halves, square[turn]);
+        if (tile < kTiles) store_tile(halves, r() + tile * kTileBytes);
+      }
+      meet_block();
+    }
+  }
+  // Panel i becomes panel i of Q X, where X stays in its own place.
+  __device__ __forceinline__ void multiply_in_place(int i, int group) const {
+    Halves halves[kPanelTurns];
 #pragma unroll
-        for (int e = 0; e < kSums; ++e) square[turn][e] = 0.0f;
+    for (int turn = 0; turn < kPanelTurns; ++turn) {
+      const int tile = kGroups * turn + group;
+      if (tile >= kSides) continue;
+      float sum[kSums];
+      multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
+      round(halves[turn], sum);
+      if constexpr (!kStays) store_tile(halves[turn], product_panel(i) + tile * kTileBytes);
+    }
+    if constexpr (kStays) {
+      __syncthreads();  // all have read the panel
+#pragma unroll
+      for (int turn = 0; turn < kPanelTurns; ++turn) {
+        const int tile = kGroups * turn + group;
+        if (tile < kSides) store_tile(halves[turn], panel(i) + tile * kTileBytes);
       }
     }
-    const auto bring_panel = [&](int i) {
-      if constexpr (!kStays) {
-        if constexpr (kFromX)
-          bring(i);
-        else
-          bring_kept(i);
-      }
-    };
-    bring_panel(0);
     meet_block();
+  }
+  // y = Q X.
+  __device__ __forceinline__ void last_pass(bool from_x) const {
+    const int group = group_now();
 #pragma unroll 1
-    for (int i = 0; i < count_; ++i) {
-      if constexpr (kMultiply) {
-        Halves halves[kPanelTurns];
-#pragma unroll
-        for (int turn = 0; turn < kPanelTurns; ++turn) {
-          const int tile = kGroups * turn + group;
-          if (tile >= kSides) continue;
+    for (int i = kStays ? 0 : -1; i < count_; ++i) {
+      bring_next(i + 1, from_x);
+      if (i >= 0) {
+#pragma unroll 1
+        for (int tile = group; tile < kSides; tile += kGroups) {
           float sum[kSums];
           multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
-          if constexpr (!kSquare) {
-            store_y(sum, i, tile);
-          } else if constexpr (kStays) {
-            round(halves[turn], sum);
-          } else {
-            round(halves[turn], sum);
-            store_tile(halves[turn], product_panel(i) + tile * kTileBytes);
-          }
+          store_y(sum, i, tile);
         }
-        if constexpr (kSquare && kStays) {
-          __syncthreads();  // all have read the panel
-#pragma unroll
-          for (int turn = 0; turn < kPanelTurns; ++turn) {
-            const int tile = kGroups * turn + group;
-            if (tile < kSides) store_tile(halves[turn], panel(i) + tile * kTileBytes);
-          }
-        }
-        if constexpr (kSquare) meet_block();
-      }
-      if constexpr (kSquare) add_square(square, product_of<kMultiply>(i), group);
-      if (i + 1 < count_) bring_panel(i + 1);
-      if constexpr (kMultiply && kSquare && !kStays) keep(i);
-      if constexpr (kSquare) {
-        ptx::wgmma_wait<0>();
-#pragma unroll
-        for (int turn = 0; turn < kSquareTurns; ++turn) ptx::pin(square[turn]);
       }
       if constexpr (!kStays) meet_block();
     }
-    if constexpr (kSquare) {
-      if constexpr (kBlocks > 1) {
-        add_blocks(square, group);
-      } else {
-        __syncthreads();  // R lies where panels and products did
-#pragma unroll
-        for (int turn = 0; turn < kSquareTurns; ++turn) {
-          const int tile = kGroups * turn + group;
-          Halves halves;
-          round(halves, square[turn]);
-          if (tile < kTiles) store_tile(halves, r() + tile * kTileBytes);
-        }
-        meet_block();
-      }
-    }
-  }
-  template <bool kMultiply>
-  __device__ __forceinline__ unsigned product_of(int i) const {
-    return kMultiply ? product_panel(i) : panel(i);
   }
   // The last turn of a group may have no tile of its own: it makes the last one, too, which nobody stores.
   __device__ __forceinline__ static void add_square(float (&square)[kSquareTurns][kSums], unsigned x,
@@ -270,29 +263,28 @@ class Block {
       halves[pair] = ptx::f32x2_to_f16x2(sum[2 * pair], sum[2 * pair + 1]);
   }
   __device__ __forceinline__ static void store_tile(const Halves& halves, unsigned tile) {
-    const int thread = thread_now();
+    const Pairs pairs(tile, thread_now());
 #pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const Place place = in_tile(thread, pair);
-      ptx::store_shared<4>(at(tile, place.row, place.column), &halves[pair]);
-    }
+    for (int pair = 0; pair < kPairs; ++pair) ptx::store_shared<4>(pairs[pair], &halves[pair]);
   }
   // Of a tile on the diagonal: what is on and below that, to both of its places. Roundings that differ in the two triangles
   // would grow in later steps (newton_schulz_sm80.cuh).
   __device__ __forceinline__ static void store_symmetric(const Halves& halves, unsigned tile) {
     const int thread = thread_now();
+    const Pairs pairs(tile, thread);
+    const Mirrored mirrored(tile, thread);
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
       const Place place = in_tile(thread, pair);
       const int m = place.row, n = place.column;
       const unsigned both = halves[pair], other = both >> 16;
       if (m > n) {
-        ptx::store_shared<4>(at(tile, m, n), &both);
-        ptx::store_shared<2>(at(tile, n, m), &both);
+        ptx::store_shared<4>(pairs[pair], &both);
+        ptx::store_shared<2>(mirrored.at_pair(pair, 0), &both);
       } else if (m == n) {
-        ptx::store_shared<2>(at(tile, m, n), &both);
+        ptx::store_shared<2>(pairs[pair], &both);
       }
-      if (m > n + 1) ptx::store_shared<2>(at(tile, n + 1, m), &other);
+      if (m > n + 1) ptx::store_shared<2>(mirrored.at_pair(pair, 1), &other);
     }
   }
   // A warp's strip of a tile, f16, to the other blocks.
@@ -354,11 +346,9 @@ class Block {
       const unsigned strip = (turn * kWarps + warp) * kBlocks + rank;
       if (strip >= kStrips) continue;
       const unsigned begin = r() + strip * kStripHalfBytes;
+      const Pairs pairs(begin, lane);
 #pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) {
-        const Place place = in_tile(lane, pair);
-        ptx::store_shared<4>(at(begin, place.row, place.column), &halves[turn][pair]);
-      }
+      for (int pair = 0; pair < kPairs; ++pair) ptx::store_shared<4>(pairs[pair], &halves[turn][pair]);
       __syncwarp();
       push(begin);
     }
@@ -370,27 +360,31 @@ class Block {
   __device__ __forceinline__ void make_step(const float* abc, bool first, bool last) const {
     const float a = abc[0], b = abc[1], cc = abc[2];
     const unsigned z = first ? q() : last ? r() : shared_ + matrix_bytes(c);
-    product(r(), r(), z, [&](float(&sum)[kSums], int i, int j) {
-      const int thread = thread_now();
-#pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) {
-        const Place place = in_tile(thread, pair);
-        unsigned both;
-        ptx::load_shared<4>(&both, at(tile_of(r(), i, j), place.row, place.column));
-        const float r0 = ptx::f16_to_f32(static_cast<unsigned short>(both)),
-                    r1 = ptx::f16_to_f32(static_cast<unsigned short>(both >> 16));
-        const int right = place.row - place.column;  // of the diagonal's element, where the tile has it
-        sum[2 * pair] = fmaf(cc, sum[2 * pair], fmaf(b, r0, i == j && right == 0 ? a : 0.0f));
-        sum[2 * pair + 1] = fmaf(cc, sum[2 * pair + 1], fmaf(b, r1, i == j && right == 1 ? a : 0.0f));
-      }
-    });
-    const auto as_it_is = [](float(&)[kSums], int, int) {};
-    if (!first) product(q(), z, q(), as_it_is);
-    if (last) return;
+    // One place in the code for all products: they are thousands of instructions.
 #pragma unroll 1
-    for (int times = 0; times < 2; ++times) product(r(), z, r(), as_it_is);
+    for (int of = 0; of < (last ? 2 : 4); ++of) {
+      if (of == 1 && first) continue;
+      const unsigned left = of == 1 ? q() : r(), to = of == 0 ? z : left;
+      product(left, of == 0 ? r() : z, to, [&](float(&sum)[kSums], unsigned own, bool diagonal) {
+        if (of > 0) return;
+        const int thread = thread_now();
+        const Pairs pairs(own, thread);
+#pragma unroll
+        for (int pair = 0; pair < kPairs; ++pair) {
+          const Place place = in_tile(thread, pair);
+          unsigned both;
+          ptx::load_shared<4>(&both, pairs[pair]);
+          const float r0 = ptx::f16_to_f32(static_cast<unsigned short>(both)),
+                      r1 = ptx::f16_to_f32(static_cast<unsigned short>(both >> 16));
+          const int right = diagonal ? place.row - place.column : -1;  // of the diagonal's element
+          sum[2 * pair] = fmaf(cc, sum[2 * pair], fmaf(b, r0, right == 0 ? a : 0.0f));
+          sum[2 * pair + 1] = fmaf(cc, sum[2 * pair + 1], fmaf(b, r1, right == 1 ? a : 0.0f));
+        }
+      });
+    }
   }
-  // A matrix from the tiles of a product of two, all of which are read before one is stored.
+  // A matrix from the tiles of a product of two, all of which are read before one is stored. use(sums, the left one's tile
+  // there, whether it is on the diagonal).
   template <class Use>
   __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const Use& use) const {
     const int group = group_now(), first = kDivides ? kGroups * rank_ + group : group;
@@ -402,7 +396,7 @@ class Block {
       if (tile >= kTiles) continue;
       float sum[kSums];
       multiply<kSides>(sum, left, right, i, j);
-      use(sum, i, j);
+      use(sum, left + tile * kTileBytes, i == j);
       round(halves[turn], sum);
     }
     if constexpr (kDivides)

@@ -77,6 +77,13 @@ TRIGEN_HOST_DEVICE constexpr long long shared_bytes(const Config& c, int D) {
   return panels_end > r_end ? panels_end : r_end;
 }
 
+// The largest divisor of `number` up to `most`.
+TRIGEN_HOST_DEVICE constexpr int divisor(int number, int most) {
+  int divisor = schedule::max(1, schedule::min(number, most));
+  while (number % divisor != 0) --divisor;
+  return divisor;
+}
+
 // Panels of X between rounds, where they do not stay: f16 [matrix][panel], as in shared memory.
 TRIGEN_HOST_DEVICE constexpr long long kept_bytes(const Config& c, int D) {
   return static_cast<long long>(panels(D)) * panel_bytes(c);

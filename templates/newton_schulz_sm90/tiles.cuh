@@ -38,6 +38,7 @@ __device__ __forceinline__ void add_product(float (&sum)[kSums], unsigned a, uns
   const unsigned long long left = ptx::descriptor(a, kTileBytes), right = ptx::descriptor(b, kTileBytes);
   constexpr int kStepA = (kTransposeA ? 16 * 2 * kSide : 32) >> 4,
                 kStepB = (kTransposeB ? 16 * 2 * kSide : 32) >> 4;
+  ptx::wgmma_fence();
 #pragma unroll
   for (int k = 0; k < kSide / 16; ++k)
     ptx::wgmma_ss<DType::kF16, kSide, kTransposeA, kTransposeB>(sum, left + k * kStepA, right + k * kStepB,
@@ -79,12 +80,30 @@ __device__ __forceinline__ void multiply_panel(float (&sum)[kSums], unsigned q, 
   end_sum(sum);
 }
 
-// A thread's 32 sums of a tile as pairs of f16, and where they lie: pair p is of row and column in_tile(p).
+// A thread's 32 sums of a tile as pairs of f16: pair p has rows 8 apart by p % 2, columns by p / 2. Of one address the others
+// differ in bits of it or by whole rows.
 struct Place {
   int row, column;
 };
 __device__ __forceinline__ Place in_tile(int thread, int pair) {
   return {thread % 128 / 32 * 16 + thread % 32 / 4 + pair % 2 * 8, pair / 2 * 8 + thread % 4 * 2};
 }
+struct Pairs {
+  unsigned begin;
+  __device__ __forceinline__ Pairs(unsigned tile, int thread)
+      : begin(at(tile, in_tile(thread, 0).row, in_tile(thread, 0).column)) {}
+  __device__ __forceinline__ unsigned operator[](int pair) const {
+    return (begin ^ pair / 2 * 16) + pair % 2 * (8 * 2 * kSide);
+  }
+};
+// Of the transposed tile: the place of a pair's first element, or of its second one.
+struct Mirrored {
+  unsigned begin;
+  __device__ __forceinline__ Mirrored(unsigned tile, int thread)
+      : begin(at(tile, in_tile(thread, 0).column, in_tile(thread, 0).row)) {}
+  __device__ __forceinline__ unsigned at_pair(int pair, int second) const {
+    return (begin ^ (pair % 2 ^ second) * 16) + second * (2 * kSide) + pair / 2 * (8 * 2 * kSide);
+  }
+};
 
 }  // namespace trigen::newton_schulz_sm90
