@@ -17,8 +17,6 @@ namespace trigen::newton_schulz_sm80 {
 
 using schedule::ceil_div;
 
-inline constexpr int kMostRows = 128;
-
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 32 * c.warps_m * c.warps_n; }
 
 // Steps on R alone before X is multiplied and R computed anew; 1: every step multiplies X. From 1.5 times as many columns as

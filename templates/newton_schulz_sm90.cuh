@@ -387,12 +387,10 @@ class Block {
   // there, whether it is on the diagonal).
   template <class Use>
   __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const Use& use) const {
-    const int group = group_now(), first = kDivides ? kGroups * rank_ + group : group;
-    constexpr int kAtOnce = kGroups * (kDivides ? kBlocks : 1);
     Halves halves[kTurns];
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      const int tile = turn * kAtOnce + first, i = row_of(tile), j = tile - tiles_above(i);
+      const int tile = tile_of_turn(turn), i = row_of(tile), j = tile - tiles_above(i);
       if (tile >= kTiles) continue;
       float sum[kSums];
       multiply<kSides>(sum, left, right, i, j);
@@ -405,7 +403,7 @@ class Block {
       __syncthreads();
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      const int tile = turn * kAtOnce + first, i = row_of(tile);
+      const int tile = tile_of_turn(turn), i = row_of(tile);
       if (tile >= kTiles) continue;
       const unsigned begin = to + tile * kTileBytes;
       if (tile - tiles_above(i) == i)
@@ -413,7 +411,7 @@ class Block {
       else
         store_tile(halves[turn], begin);
       if constexpr (kDivides) {
-        ptx::named_barrier(1 + group, 128);
+        ptx::named_barrier(1 + group_now(), 128);
         push(begin + thread_now() % 128 / 32 * kStripHalfBytes);
       }
     }
@@ -421,6 +419,9 @@ class Block {
       meet_cluster();
     else
       meet_block();
+  }
+  __device__ __forceinline__ int tile_of_turn(int turn) const {
+    return kDivides ? (turn * kBlocks + rank_) * kGroups + group_now() : turn * kGroups + group_now();
   }
 
   // Tile `tile` of panel i of the block's.

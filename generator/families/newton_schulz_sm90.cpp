@@ -104,7 +104,7 @@ class NewtonSchulz final : public Family {
   Work work(const Problem& p, const Target& target, const Config& c, int sms) const override {
     const double side = c.tile_m, panel = c.tile_n, tile = geometry::kSide, tiles = geometry::tiles(c),
                  share = geometry::divides(c) ? geometry::blocks(c) : 1;
-    Work work{.rates = "iterations",
+    Work work{.rates = "iterations_wgmma",
               .steps = {{.products = (side * side + tiles * tile * tile) / 2 * panel},
                         {.products = tiles * tile * tile * side / share}}};
     work.threads = geometry::kThreadsOfBlock;
@@ -135,24 +135,19 @@ class NewtonSchulz final : public Family {
   static double at_once(const Target& target, const Config& c, int sms) {
     return geometry::blocks(c) > 1 ? clusters_at_once(target, geometry::blocks(c)) : sms;
   }
-  // A block's waits one after the other, in units of the rate `chained`, 0.35 us. Derived, never timed: tiles of 64 x 64 x 64
-  // take two operands of 8 KB from shared memory, 128 bytes a cycle, 0.075 us at 1.7 GHz; a turn of a product 0.5 us for the last
-  // wgmma, rounding and storing; a product's barriers 0.3 us, a cluster's 1.5 us with what is pushed at 20 bytes a ns
-  // (newton_schulz_sm80.cpp); x is read and rounded at 64 elements of a thread in 0.35 us, as there.
+  // What a block does one after the other beside its products, us. Derived, never timed: a turn of a product 0.5 for the last
+  // wgmma, rounding and storing; a product's barriers 0.3, a cluster's 1.5 with what is pushed at 20 bytes a ns
+  // (newton_schulz_sm80.cpp); x is read and rounded at 64 elements of a thread in 0.35, as there.
   static double chain(const Problem& p, const Config& c, int64_t rounds, int64_t panels, double of_sides) {
-    const double sides = geometry::sides(c), tiles = geometry::tiles(c), blocks = geometry::blocks(c),
-                 pushed = (1 - 1 / blocks) * tiles * geometry::kTileBytes / 20000, cube = 0.075;
-    const double of_side =
-        geometry::turns(c) * (0.5 + 2 * sides * cube) + (geometry::divides(c) ? 1.5 + pushed : 0.3);
-    const double of_panel = 2 * (0.6 + sides * sides * cube) + tiles * cube;
-    const double meeting = blocks > 1 ? 2 + 3 * pushed : 0.3;
+    const double blocks = geometry::blocks(c),
+                 pushed = (1 - 1 / blocks) * geometry::tiles(c) * geometry::kTileBytes / 20000;
+    const double of_side = geometry::turns(c) * 0.5 + (geometry::divides(c) ? 1.5 + pushed : 0.3),
+                 meeting = blocks > 1 ? 2 + 3 * pushed : 0.3;
     const double elements = (c.stages == 1 ? 2.0 : 1.0 + static_cast<double>(rounds)) *
                             (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) /
                             (geometry::kThreadsOfBlock * blocks);
-    return (of_sides * of_side +
-            static_cast<double>(rounds) * (static_cast<double>(panels) * of_panel + meeting) + 2) /
-               0.35 +
-           elements / 64;
+    return of_sides * of_side + static_cast<double>(rounds) * (static_cast<double>(panels) * 1.2 + meeting) +
+           2 + 0.35 * elements / 64;
   }
   // vec_c as wide as `vec` allows.
   Config config(const Problem& p, int stages, int cluster, int split, int vec) const {

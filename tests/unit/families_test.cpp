@@ -434,16 +434,13 @@ TEST(Families, GenericConfigsDoNotFollowTheSizes) {
     }
 }
 
-// The family that is made for an op that is no whole product, "" for the others.
-llvm::StringRef own_family(Op op) {
-  if (op == Op::kNewtonSchulz) return "newton_schulz_sm80";
-  return is_scan(op) ? "scan" : is_whole_product(op) ? "" : to_string(op);
-}
+// What families that are made for an op that is no whole product begin with, "" for the others.
+llvm::StringRef own_family(Op op) { return is_scan(op) ? "scan" : is_whole_product(op) ? "" : to_string(op); }
 // Does the family make the op, as its other ops?
 bool makes(const Family& family, Op op) {
-  const bool single = family.name() == "decode" || family.name() == "grad_epilogue" ||
-                      family.name() == "scan" || family.name() == "newton_schulz_sm80";
-  return own_family(op) == (single ? family.name() : "");
+  for (const llvm::StringRef single : {"decode", "grad_epilogue", "scan", "newton_schulz"})
+    if (family.name().startswith(single)) return own_family(op) == single;
+  return own_family(op).empty();
 }
 
 // Families that make only some problems of their dtypes.
