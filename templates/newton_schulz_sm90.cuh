@@ -383,8 +383,8 @@ class Block {
       });
     }
   }
-  // A matrix from the tiles of a product of two, all of which are read before one is stored. use(sums, the left one's tile
-  // there, whether it is on the diagonal).
+  // A matrix from the tiles of a product of two; in place of the left one all are read before one is stored. use(sums, the
+  // left one's tile there, whether it is on the diagonal).
   template <class Use>
   __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const Use& use) const {
     Halves halves[kTurns];
@@ -397,10 +397,12 @@ class Block {
       use(sum, left + tile * kTileBytes, i == j);
       round(halves[turn], sum);
     }
-    if constexpr (kDivides)
-      ptx::cluster_sync();
-    else
-      __syncthreads();
+    if (to == left) {
+      if constexpr (kDivides)
+        ptx::cluster_sync();
+      else
+        __syncthreads();
+    }
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       const int tile = tile_of_turn(turn), i = row_of(tile);

@@ -237,6 +237,7 @@ class Wgmma : public ::testing::Test {
 using WgmmaTf32 = Wgmma;
 using WgmmaSplit = Wgmma;
 using WgmmaResident = Wgmma;
+using WgmmaIterations = Wgmma;
 
 // Every kind of epilogue with the family's tiles in turn.
 TEST_F(Wgmma, ProductsAreNotSerialised) {
@@ -323,6 +324,24 @@ TEST_F(Wgmma, SlicesAreNotSerialised) {
       if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
     }
     EXPECT_EQ(columns.size(), 4u) << text;
+  }
+}
+
+// A matrix by a block and by clusters: rows of one, two and three warpgroups' turns, both layouts, all that a block can make.
+TEST_F(WgmmaIterations, ProductsAreNotSerialised) {
+  const Family* family = value_of(find_family("newton_schulz_sm90"));
+  int index = 0;
+  for (const char* text :
+       {"newton_schulz,dtype=bf16,B=8,T=256,D=512,K=5", "newton_schulz,dtype=f32,B=16,T=192,D=768,K=5,layout=bdt",
+        "newton_schulz,dtype=f16,B=8,T=128,D=1024,K=5"}) {
+    const Problem problem = value_of(parse_problem(text));
+    std::set<std::string> kinds;
+    for (const Config& config : family->configs(problem, *target_)) {
+      kinds.insert(std::to_string(config.stages) + ":" + std::to_string(config.cluster) + ":" +
+                   std::to_string(config.split_k));
+      if (takes(index++, 3)) expect_parallel({problem, target_, family, config, false});
+    }
+    EXPECT_GE(kinds.size(), 9u) << text;
   }
 }
 
