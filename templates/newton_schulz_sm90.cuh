@@ -261,6 +261,7 @@ class Block {
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair)
       halves[pair] = ptx::f32x2_to_f16x2(sum[2 * pair], sum[2 * pair + 1]);
+    ptx::pin(halves);  // here: the compiler would keep the sums, twice the registers, until halves are stored
   }
   __device__ __forceinline__ static void store_tile(const Halves& halves, unsigned tile) {
     const Pairs pairs(tile, thread_now());
