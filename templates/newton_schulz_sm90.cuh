@@ -205,22 +205,29 @@ class Block {
   }
   // Panel i becomes panel i of Q X, where X stays in its own place.
   __device__ __forceinline__ void multiply_in_place(int i, int group) const {
-    Halves halves[kPanelTurns];
-#pragma unroll
-    for (int turn = 0; turn < kPanelTurns; ++turn) {
-      const int tile = kGroups * turn + group;
-      if (tile >= kSides) continue;
-      float sum[kSums];
-      multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
-      round(halves[turn], sum);
-      if constexpr (!kStays) store_tile(halves[turn], product_panel(i) + tile * kTileBytes);
-    }
+    float sum[kSums] = {};
     if constexpr (kStays) {
+      Halves halves[kPanelTurns];
+#pragma unroll
+      for (int turn = 0; turn < kPanelTurns; ++turn) {
+        const int tile = kGroups * turn + group;
+        if (tile >= kSides) continue;
+        multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
+        round(halves[turn], sum);
+      }
       __syncthreads();  // all have read the panel
 #pragma unroll
       for (int turn = 0; turn < kPanelTurns; ++turn) {
         const int tile = kGroups * turn + group;
         if (tile < kSides) store_tile(halves[turn], panel(i) + tile * kTileBytes);
+      }
+    } else {
+#pragma unroll 1
+      for (int tile = group; tile < kSides; tile += kGroups) {
+        multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
+        Halves halves;
+        round(halves, sum);
+        store_tile(halves, product_panel(i) + tile * kTileBytes);
       }
     }
     meet_block();
@@ -232,9 +239,9 @@ class Block {
     for (int i = kStays ? 0 : -1; i < count_; ++i) {
       bring_next(i + 1, from_x);
       if (i >= 0) {
+        float sum[kSums] = {};
 #pragma unroll 1
         for (int tile = group; tile < kSides; tile += kGroups) {
-          float sum[kSums];
           multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
           store_y(sum, i, tile);
         }
@@ -261,7 +268,6 @@ class Block {
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair)
       halves[pair] = ptx::f32x2_to_f16x2(sum[2 * pair], sum[2 * pair + 1]);
-    ptx::pin(halves);  // here: the compiler would keep the sums, twice the registers, until halves are stored
   }
   __device__ __forceinline__ static void store_tile(const Halves& halves, unsigned tile) {
     const Pairs pairs(tile, thread_now());
@@ -389,11 +395,11 @@ class Block {
   template <class Use>
   __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const Use& use) const {
     Halves halves[kTurns];
+    float sum[kSums] = {};
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       const int tile = tile_of_turn(turn), i = row_of(tile), j = tile - tiles_above(i);
       if (tile >= kTiles) continue;
-      float sum[kSums];
       multiply<kSides>(sum, left, right, i, j);
       use(sum, left + tile * kTileBytes, i == j);
       round(halves[turn], sum);

@@ -20,9 +20,8 @@ __device__ __forceinline__ unsigned tile_of(unsigned matrix, int row, int column
   return matrix + (tiles_above(row) + column) * kTileBytes;
 }
 
+// Sums begin with what they had: the tensor cores drop it at `keep` 0, and those of all tiles are the same registers.
 __device__ __forceinline__ void begin_sum(float (&sum)[kSums]) {
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) sum[i] = 0.0f;
   ptx::pin(sum);
   ptx::wgmma_fence();
 }
@@ -32,9 +31,9 @@ __device__ __forceinline__ void end_sum(float (&sum)[kSums]) {
   ptx::pin(sum);
 }
 
-// sum += A B of two tiles. kTransposeA: the rows of A's tile are k; kTransposeB: those of B's are.
+// sum = A B + (keep ? sum : 0) of two tiles. kTransposeA: the rows of A's tile are k; kTransposeB: those of B's are.
 template <int kTransposeA, int kTransposeB>
-__device__ __forceinline__ void add_product(float (&sum)[kSums], unsigned a, unsigned b) {
+__device__ __forceinline__ void add_product(float (&sum)[kSums], unsigned a, unsigned b, int keep = 1) {
   const unsigned long long left = ptx::descriptor(a, kTileBytes), right = ptx::descriptor(b, kTileBytes);
   constexpr int kStepA = (kTransposeA ? 16 * 2 * kSide : 32) >> 4,
                 kStepB = (kTransposeB ? 16 * 2 * kSide : 32) >> 4;
@@ -42,7 +41,7 @@ __device__ __forceinline__ void add_product(float (&sum)[kSums], unsigned a, uns
 #pragma unroll
   for (int k = 0; k < kSide / 16; ++k)
     ptx::wgmma_ss<DType::kF16, kSide, kTransposeA, kTransposeB>(sum, left + k * kStepA, right + k * kStepB,
-                                                                1);
+                                                                keep | k);
 }
 
 // Tile (i, j), on or below the diagonal, of the product of two symmetric matrices.
@@ -50,7 +49,7 @@ template <int kSides>
 __device__ __forceinline__ void multiply(float (&sum)[kSums], unsigned left, unsigned right, int i, int j) {
   begin_sum(sum);
 #pragma unroll 1
-  for (int k = 0; k <= j; ++k) add_product<0, 0>(sum, tile_of(left, i, k), tile_of(right, j, k));
+  for (int k = 0; k <= j; ++k) add_product<0, 0>(sum, tile_of(left, i, k), tile_of(right, j, k), k);
 #pragma unroll 1
   for (int k = j + 1; k <= i; ++k) add_product<0, 1>(sum, tile_of(left, i, k), tile_of(right, k, j));
 #pragma unroll 1
@@ -66,9 +65,9 @@ __device__ __forceinline__ void multiply_panel(float (&sum)[kSums], unsigned q, 
 #pragma unroll 1
   for (int k = 0; k <= i; ++k) {
     if constexpr (kByRows)
-      add_product<0, 1>(sum, tile_of(q, i, k), panel + k * kTileBytes);
+      add_product<0, 1>(sum, tile_of(q, i, k), panel + k * kTileBytes, k);
     else
-      add_product<0, 0>(sum, panel + k * kTileBytes, tile_of(q, i, k));
+      add_product<0, 0>(sum, panel + k * kTileBytes, tile_of(q, i, k), k);
   }
 #pragma unroll 1
   for (int k = i + 1; k < kSides; ++k) {

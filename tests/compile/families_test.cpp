@@ -227,9 +227,12 @@ class Wgmma : public ::testing::Test {
     const Binary binary = value_of(compile(candidate, *nvrtc_));
     EXPECT_FALSE(binary.cubin.empty());
     EXPECT_EQ(binary.log.find("serialized"), std::string::npos) << binary.log;
-    // wgmma_split_sm90's sizes that come at run time cost a few bytes.
-    const bool split = candidate.family->name() == "wgmma_split_sm90";
-    EXPECT_LE(resources_of(binary).spill_bytes, split && candidate.generic ? 256 : 0);
+    // wgmma_split_sm90's sizes that come at run time cost a few bytes, and newton_schulz_sm90's 160 sums of R beside five
+    // tiles of a product that a warpgroup makes for itself.
+    const bool split = candidate.family->name() == "wgmma_split_sm90" && candidate.generic,
+               iterations =
+                   candidate.family->name() == "newton_schulz_sm90" && candidate.config.tile_m == 256;
+    EXPECT_LE(resources_of(binary).spill_bytes, split ? 256 : iterations ? 800 : 0);
   }
   const Target* const target_ = value_of(find_target("sm_90a"));
   const Nvrtc* nvrtc_ = nullptr;
@@ -331,9 +334,9 @@ TEST_F(Wgmma, SlicesAreNotSerialised) {
 TEST_F(WgmmaIterations, ProductsAreNotSerialised) {
   const Family* family = value_of(find_family("newton_schulz_sm90"));
   int index = 0;
-  for (const char* text :
-       {"newton_schulz,dtype=bf16,B=8,T=256,D=512,K=5", "newton_schulz,dtype=f32,B=16,T=192,D=768,K=5,layout=bdt",
-        "newton_schulz,dtype=f16,B=8,T=128,D=1024,K=5"}) {
+  for (const char* text : {"newton_schulz,dtype=bf16,B=8,T=256,D=512,K=5",
+                           "newton_schulz,dtype=f32,B=16,T=192,D=768,K=5,layout=bdt",
+                           "newton_schulz,dtype=f16,B=8,T=128,D=1024,K=5"}) {
     const Problem problem = value_of(parse_problem(text));
     std::set<std::string> kinds;
     for (const Config& config : family->configs(problem, *target_)) {
