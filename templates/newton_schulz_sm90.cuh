@@ -33,7 +33,7 @@ class Block {
   static constexpr DType kD = s.dtype;
   static constexpr int kVec = c.vec_b, kBlock = kThreadsOfBlock, kBlocks = blocks(c), kSides = sides(c),
                        kTiles = tiles(c), kTurns = turns(c), kSquareTurns = square_turns(c),
-                       kPanelTurns = ceil_div(kSides, kGroups), kPairs = kSums / 2;
+                       kPairs = kSums / 2;
   static constexpr int kOuter = kBTD ? c.tile_m : kSide, kInner = kBTD ? kSide : c.tile_m;  // of a panel
   static constexpr int kEach = kOuter * kInner / kVec / kBlock;
   static_assert(c.tile_m == 128 || c.tile_m == 192 || c.tile_m == 256, "tiles of 64 rows for two warpgroups");
@@ -80,12 +80,12 @@ class Block {
  private:
   __device__ __forceinline__ unsigned q() const { return shared_; }
   __device__ __forceinline__ unsigned r() const { return shared_ + r_begin(c); }
-  // Panel i of the block's; panel i of Q X, where that does not take its place.
+  // Panel i of the block's; a panel of Q X: where R lies, which no pass needs, or behind the panels that pass.
   __device__ __forceinline__ unsigned panel(int i) const {
     return shared_ + panels_begin(c) + (kStays ? i : i % 2) * panel_bytes(c);
   }
-  __device__ __forceinline__ unsigned product_panel(int i) const {
-    return kStays ? panel(i) : shared_ + panels_begin(c) + 2 * panel_bytes(c);
+  __device__ __forceinline__ unsigned product_panel() const {
+    return kStays ? r() : shared_ + panels_begin(c) + 2 * panel_bytes(c);
   }
   __device__ __forceinline__ static int group_now() { return __shfl_sync(~0u, thread_now() / 128, 0); }
 
@@ -149,12 +149,16 @@ class Block {
     ptx::cp_async_commit();
     ptx::cp_async_wait<0>();
   }
+  // Panel i of Q X to where the next pass looks for it.
   __device__ __forceinline__ void keep(int i) const {
 #pragma unroll 4
     for (int byte = 16 * thread_now(); byte < panel_bytes(c); byte += 16 * kBlock) {
       unsigned w[4];
-      ptx::load_shared<16>(w, product_panel(i) + byte);
-      ptx::store_global<16>(kept(i) + byte, w);
+      ptx::load_shared<16>(w, product_panel() + byte);
+      if constexpr (kStays)
+        ptx::store_shared<16>(panel(i) + byte, w);
+      else
+        ptx::store_global<16>(kept(i) + byte, w);
     }
   }
 
@@ -179,15 +183,15 @@ class Block {
 #pragma unroll 1
     for (int i = kStays ? 0 : -1; i < count_; ++i) {
       if (i >= 0) {
-        if (multiplies) multiply_in_place(i, group);
-        add_square(square, multiplies ? product_panel(i) : panel(i), group);
+        if (multiplies) multiply_by_q(i, group);
+        add_square(square, multiplies ? product_panel() : panel(i), group);
       }
       bring_next(i + 1, from_x);
-      if (!kStays && multiplies && i >= 0) keep(i);
+      if (multiplies && i >= 0) keep(i);
       ptx::wgmma_wait<0>();
 #pragma unroll
       for (int turn = 0; turn < kSquareTurns; ++turn) ptx::pin(square[turn]);
-      if constexpr (!kStays) meet_block();
+      meet_block();
     }
     if constexpr (kBlocks > 1) {
       add_blocks(square, group);
@@ -203,32 +207,15 @@ class Block {
       meet_block();
     }
   }
-  // Panel i becomes panel i of Q X, where X stays in its own place.
-  __device__ __forceinline__ void multiply_in_place(int i, int group) const {
+  // Panel i of Q X, in rolled turns: R's sums leave no registers for two tiles.
+  __device__ __forceinline__ void multiply_by_q(int i, int group) const {
     float sum[kSums] = {};
-    if constexpr (kStays) {
-      Halves halves[kPanelTurns];
-#pragma unroll
-      for (int turn = 0; turn < kPanelTurns; ++turn) {
-        const int tile = kGroups * turn + group;
-        if (tile >= kSides) continue;
-        multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
-        round(halves[turn], sum);
-      }
-      __syncthreads();  // all have read the panel
-#pragma unroll
-      for (int turn = 0; turn < kPanelTurns; ++turn) {
-        const int tile = kGroups * turn + group;
-        if (tile < kSides) store_tile(halves[turn], panel(i) + tile * kTileBytes);
-      }
-    } else {
 #pragma unroll 1
-      for (int tile = group; tile < kSides; tile += kGroups) {
-        multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
-        Halves halves;
-        round(halves, sum);
-        store_tile(halves, product_panel(i) + tile * kTileBytes);
-      }
+    for (int tile = group; tile < kSides; tile += kGroups) {
+      multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
+      Halves halves;
+      round(halves, sum);
+      store_tile(halves, product_panel() + tile * kTileBytes);
     }
     meet_block();
   }
