@@ -98,7 +98,6 @@ class Block {
   __device__ __forceinline__ static void meet_cluster() {
     ptx::cluster_sync();
     ptx::fence_async_shared();
-    __syncthreads();
   }
 
   __device__ __forceinline__ float norm() {
@@ -196,7 +195,6 @@ class Block {
     if constexpr (kBlocks > 1) {
       add_blocks(square, group);
     } else {
-      __syncthreads();  // R lies where panels and products did
 #pragma unroll
       for (int turn = 0; turn < kSquareTurns; ++turn) {
         const int tile = kGroups * turn + group;
@@ -241,7 +239,6 @@ class Block {
                                                     int group) {
 #pragma unroll
     for (int turn = 0; turn < kSquareTurns; ++turn) ptx::pin(square[turn]);
-    ptx::wgmma_fence();
 #pragma unroll
     for (int turn = 0; turn < kSquareTurns; ++turn) {
       const int tile = schedule::min(kGroups * turn + group, kTiles - 1), row = row_of(tile),

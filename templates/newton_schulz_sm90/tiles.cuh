@@ -21,10 +21,7 @@ __device__ __forceinline__ unsigned tile_of(unsigned matrix, int row, int column
 }
 
 // Sums begin with what they had: the tensor cores drop it at `keep` 0, and those of all tiles are the same registers.
-__device__ __forceinline__ void begin_sum(float (&sum)[kSums]) {
-  ptx::pin(sum);
-  ptx::wgmma_fence();
-}
+__device__ __forceinline__ void begin_sum(float (&sum)[kSums]) { ptx::pin(sum); }
 __device__ __forceinline__ void end_sum(float (&sum)[kSums]) {
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();

@@ -227,12 +227,14 @@ class Wgmma : public ::testing::Test {
     const Binary binary = value_of(compile(candidate, *nvrtc_));
     EXPECT_FALSE(binary.cubin.empty());
     EXPECT_EQ(binary.log.find("serialized"), std::string::npos) << binary.log;
-    // wgmma_split_sm90's sizes that come at run time cost a few bytes, and newton_schulz_sm90's 160 sums of R beside five
-    // tiles of a product that a warpgroup makes for itself.
-    const bool split = candidate.family->name() == "wgmma_split_sm90" && candidate.generic,
-               iterations =
-                   candidate.family->name() == "newton_schulz_sm90" && candidate.config.tile_m == 256;
-    EXPECT_LE(resources_of(binary).spill_bytes, split ? 256 : iterations ? 800 : 0);
+    const Config& config = candidate.config;
+    int64_t spilled = 0;
+    // Sizes that come at run time cost a few bytes.
+    if (candidate.family->name() == "wgmma_split_sm90" && candidate.generic) spilled = 256;
+    // 160 sums of R, beside five tiles of a product where each block makes all.
+    if (candidate.family->name() == "newton_schulz_sm90" && config.tile_m == 256)
+      spilled = config.split_k == 1 ? 2000 : 400;
+    EXPECT_LE(resources_of(binary).spill_bytes, spilled);
   }
   const Target* const target_ = value_of(find_target("sm_90a"));
   const Nvrtc* nvrtc_ = nullptr;
