@@ -28,7 +28,7 @@ def orthogonalize(
     matrices: one tensor [..., m, k], or a list of them, of any shapes, floating dtypes and one device; leading axes are a batch. Matrices of
     equal sides (up to transposition) are computed together, whatever tensors they come from. Not changed.
     coefficients: (a, b, c) for every step, or one triple a step, of which the last is repeated.
-    form: "one_launch", all steps of matrices of at most 128 rows or columns (from Ampere on; on Hopper 256), "classic", "gram", or "auto": one launch where that
+    form: "one_launch", all steps of at most 128 rows or columns (from Ampere on; on Hopper 256), "classic", "gram", or "auto": one launch where that
     is faster, so not of a few with thousands of columns; of the others gram where the longer side is 1.25 times the shorter one.
     out: tensors of the same shapes to write to; may be `matrices`.
 

@@ -103,8 +103,9 @@ class NewtonSchulz {
     for (const NewtonSchulzStep& step : steps_)
       if (step[2] == 0) refuse("c of a step is 0; allowed: any other number, such as kJordan's");
     form_ = options.form;
-    if (form_ == kOneLaunch || (form_ == kAuto && options.dtype != TRIGEN_F32 &&
-                                fits_one_launch(m_, step_count()) && suits_one_launch(n_, m_, k_, true, true)))
+    if (form_ == kOneLaunch ||
+        (form_ == kAuto && options.dtype != TRIGEN_F32 && fits_one_launch(m_, step_count()) &&
+         suits_one_launch(n_, m_, k_, true, true)))
       plan_one_launch(runtime, options.dtype, device);
     if (form_ == kOneLaunch) return;
     if (form_ == kAuto) form_ = 4 * k_ >= 5 * m_ ? kGram : kClassic;
@@ -181,10 +182,10 @@ class NewtonSchulz {
   template <class X, class Y>
   void run(X* const* x, Y* const* y, void* workspace, void* stream = nullptr) const {
     if (form_ != kOneLaunch)
-      refuse(
-          std::string("run() is given arrays of pointers, form() is ") +
-          (form_ == kGram ? "kGram" : "kClassic") +
-          "; allowed: kOneLaunch, of a side of at most 128 on sm_80 and later, 256 on sm_90a; copy the matrices together");
+      refuse(std::string("run() is given arrays of pointers, form() is ") +
+             (form_ == kGram ? "kGram" : "kClassic") +
+             "; allowed: kOneLaunch, of a side of at most 128 on sm_80 and later, 256 on sm_90a; copy the "
+             "matrices together");
     launch(pointers(x), pointers(y), workspace, stream);
   }
 
