@@ -89,8 +89,8 @@ struct Tokens {
   int64_t first = 0, last = 0;
 };
 Tokens tokens_of_rows(const Problem& problem, Rows rows);
-// newton_schulz: rows of a matrix, and steps.
-inline constexpr int64_t kMostStepRows = 128, kMostSteps = 64;
+// newton_schulz: rows of a matrix, those of every target that has it, and steps.
+inline constexpr int64_t kMostStepRows = 256, kUsualStepRows = 128, kMostSteps = 64;
 inline constexpr int64_t kMaxDecodeRows = 64;  // more rows of one run are forward's work
 
 // Sets align and walign to what contiguous tensors of these sizes with 16-byte aligned pointers have.

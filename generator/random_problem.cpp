@@ -52,7 +52,7 @@ Problem RandomProblem::next_small(bool tf32) {
 void RandomProblem::rest(Problem& p) {
   const OpRow& op = op_row(p.op);
   if (!op.takes(kTapFields) && !op.takes(kStepsField)) p.K = 1;
-  if (op.takes(kStepsField)) p.T = 1 + (p.T - 1) % kMostStepRows;
+  if (op.takes(kStepsField)) p.T = 1 + (p.T - 1) % kUsualStepRows;
   p.pad = op.takes(kTapFields) ? pick(p.K) : 0;
   if (op.takes(kRowsField) && coin()) p.rows = 1 + pick(std::min<int64_t>(p.T, coin() ? 8 : kMaxDecodeRows));
   p.layout = coin() ? Layout::kBTD : Layout::kBDT;

@@ -11,6 +11,7 @@
 // are applied there. Every sum has one order: the same bits in every run.
 #pragma once
 
+#include "newton_schulz.cuh"
 #include "newton_schulz_sm80/image.cuh"
 #include "operand.cuh"
 #include "ptx/cluster.cuh"
@@ -57,16 +58,13 @@ class Block {
         rank_(static_cast<int>(blockIdx.x) % kBlocks),
         first_panel_(first_panel(c, z_.D, rank_)),
         count_(first_panel(c, z_.D, rank_ + 1) - first_panel_),
-        x_(matrix(p.x)),
-        y_(matrix(p.y)),
+        x_(newton_schulz::begin_of<kD>(p.x, matrix_, z_.H)),
+        y_(newton_schulz::begin_of<kD>(p.y, matrix_, z_.H)),
         kept_(static_cast<unsigned char*>(p.workspace) + (kStays ? 0 : matrix_ * kept_bytes(c, z_.D))) {}
 
   __device__ __forceinline__ void run() {
     const float* const steps = static_cast<const float*>(p_.w);
-    const float eps = steps[3 * z_.K], norm = sqrtf(sum_of_squares());
-    scale_ = 1.0f / fmaxf(norm, eps);
-    if (norm != norm) scale_ = norm;  // a NaN is not the smaller one
-    if (eps < 0.0f) scale_ = 1.0f;
+    scale_ = newton_schulz::scale_of(norm(), steps[3 * z_.K]);
     if constexpr (kStays) bring_all();
     pass<false, true, true>();
     const int round = round_steps(z_.T, z_.D);
@@ -90,13 +88,6 @@ class Block {
   }
 
  private:
-  // Where the block's matrix lies: behind the others of a batch, or where a table of addresses says.
-  __device__ __forceinline__ Storage<kD>* matrix(const Activations& t) const {
-    const int batch = matrix_ / z_.H;
-    Storage<kD>* const first = t.batch < 0 ? static_cast<Storage<kD>* const*>(t.data)[batch]
-                                           : static_cast<Storage<kD>*>(t.data) + batch * t.batch;
-    return first + matrix_ % z_.H * t.head;
-  }
   __device__ __forceinline__ Square q() const { return {shared_}; }
   __device__ __forceinline__ Square z() const { return {shared_ + matrix_bytes(c)}; }
   __device__ __forceinline__ Square r() const { return {shared_ + r_begin(c)}; }
@@ -112,53 +103,12 @@ class Block {
     return Operand<kSide, kA, false>(image, kA ? row_ : column_);
   }
 
-  // Of the whole matrix, the same for all threads.
-  __device__ __forceinline__ float sum_of_squares() {
-    const int first_column = first_panel_ * kPanel,
-              columns = schedule::min(count_ * kPanel, z_.D - first_column);
-    const int outer = kBTD ? z_.T : columns, across = (kBTD ? columns : z_.T) / kVec;
-    const long long row_stride = p_.x.row;
-    // A thread's next vector, and how far it is from each to the one after: the loop divides nothing.
-    int row = static_cast<int>(threadIdx.x) / across, at = static_cast<int>(threadIdx.x) % across;
-    const int rows = kBlock / across, vectors = kBlock % across;
-    const Storage<kD>* from = x_ + first_column * (kBTD ? 1 : row_stride) + row * row_stride + at * kVec;
-    float sum = 0.0f;
-    constexpr int kAtOnce = 8;
-    while (row < outer) {
-      Raw<kD, kVec> x[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (row < outer)
-          ptx::load_global_nc<Raw<kD, kVec>::kSize>(x[i].w, from);
-        else
-          x[i].clear();
-        const bool ends = at + vectors >= across;
-        row += rows + ends;
-        at += vectors - (ends ? across : 0);
-        from += (rows + ends) * row_stride + (vectors - (ends ? across : 0)) * kVec;
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-#pragma unroll
-        for (int j = 0; j < kVec; ++j) {
-          const float v = to_float<kD>(x[i].get(j));
-          sum = fmaf(v, v, sum);
-        }
-    }
-#pragma unroll
-    for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(~0u, sum, bit);
-    if (threadIdx.x % 32 == 0) sums_[warp_] = sum;
-    __syncthreads();
-    sum = 0.0f;
-    for (int i = 0; i < kBlock / 32; ++i) sum += sums_[i];
-    if constexpr (kBlocks > 1) {
-      if (threadIdx.x == 0) sums_[kBlock / 32] = sum;
-      ptx::cluster_sync();
-      sum = 0.0f;
-      for (int rank = 0; rank < kBlocks; ++rank)
-        sum += ptx::load_cluster(ptx::cluster_address(ptx::shared_address(sums_ + kBlock / 32), rank));
-    }
-    return sum;  // Q, which lies there, is made behind the barriers of a pass
+  // Of the whole matrix, the same for all threads. Q, which lies where sums do, is made behind the barriers of a pass.
+  __device__ __forceinline__ float norm() {
+    const int first = first_panel_ * kPanel, columns = schedule::min(count_ * kPanel, z_.D - first);
+    const float sum = newton_schulz::sum_of_squares<kD, kVec, kBlock>(
+        x_ + first * (kBTD ? 1 : p_.x.row), p_.x.row, kBTD ? z_.T : columns, kBTD ? columns : z_.T);
+    return sqrtf(newton_schulz::sum_of_threads<kBlock, kBlocks>(sum, sums_));
   }
 
   // A thread's vectors of panel i of the block's, zeros where that has ended.
@@ -385,19 +335,12 @@ class Block {
       if (t >= z_.T || d >= z_.D) return;
       Storage<kD>* const to = y_ + (kBTD ? t * p_.y.row + d : d * p_.y.row + t);
       if constexpr (kBTD && c.vec_c == 2) {
-        store<2>(to, {v0, v1});
+        newton_schulz::store<kD, 2>(to, {v0, v1});
       } else {
-        store<1>(to, {v0});
-        if (d + 1 < z_.D) store<1>(to + (kBTD ? 1 : p_.y.row), {v1});
+        newton_schulz::store<kD, 1>(to, {v0});
+        if (d + 1 < z_.D) newton_schulz::store<kD, 1>(to + (kBTD ? 1 : p_.y.row), {v1});
       }
     });
-  }
-  // Not by `*to = ...`: of an address of a table the compiler does not know that it is global.
-  template <int kCount>
-  __device__ __forceinline__ static void store(Storage<kD>* to, const float (&v)[kCount]) {
-    Raw<kD, kCount> out;
-    out.from_floats(v);
-    ptx::store_global<Raw<kD, kCount>::kSize>(to, out.w);
   }
 
   const Params& p_;

@@ -31,7 +31,7 @@ class NewtonSchulz final : public Family {
                                     " elements allow vectors of " + llvm::Twine(vec));
     const int unit = 16 * std::max({1, c.warps_m, c.warps_n});
     ConfigKey::Values sides;
-    for (int side = unit; side <= kMostStepRows; side += unit)
+    for (int side = unit; side <= kUsualStepRows; side += unit)
       if (side >= p.T) sides.push_back(side);
     return {powers_key(&Config::warps_m, 8),
             powers_key(&Config::warps_n, 8),
@@ -99,7 +99,7 @@ class NewtonSchulz final : public Family {
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     if (p.op != Op::kNewtonSchulz) return std::nullopt;
     Config c = config(p, 4, 2, 64, 2, 1);
-    c.tile_m = static_cast<int>(kMostStepRows);
+    c.tile_m = static_cast<int>(kUsualStepRows);
     if (reject(p, target, c)) return std::nullopt;
     return c;
   }

@@ -38,7 +38,7 @@ for all but the last."""
 
 FORMS = ("auto", "classic", "gram", "one_launch")
 # What newton_schulz, the op of all steps in one launch, takes.
-_MOST_ROWS, _MOST_STEPS = 128, 64
+_MOST_ROWS, _MOST_STEPS = 256, 64  # rows on Hopper; 128 on the others
 
 
 def _check_form(form: str) -> None:
@@ -58,12 +58,14 @@ def may_be_one_launch(m: int, steps: int, form: str, double: bool) -> bool:
     return fits and form in ("auto", "one_launch")
 
 
-def suits_one_launch(n: int, m: int, k: int, clusters: bool) -> bool:
+def suits_one_launch(n: int, m: int, k: int, clusters: bool, hopper: bool) -> bool:
     """Whether n matrices of m x k, m <= k, that may be one launch go to newton_schulz in place of some 15 launches of gram and matmul: a matrix
     has one SM there, up to eight where the GPU has clusters of thread blocks (Hopper and later). newton_schulz.hpp has the same rule.
     One H200, 2026-11-28, f32, us: 1 x 128 x 1024 58 for 74, 4 x 128 x 4096 87 for 95, 16 x 128 x 8192 250 for 275, 8 x 128 x 11008 193 for
     207, but 1 x 128 x 8192 143 for 86, 1 x 64 x 16384 102 for 86. Without clusters, on an H100: 64 x 128 x 1024 180 for 339, 128 x 128 x 4096
     581 for 1295, but 16 x 128 x 4096 440 for 209."""
+    if m > 128:  # by wgmma, which Hopper alone has; predicted, not timed
+        return hopper and n >= 16 and k <= 64 * n
     if clusters:
         return n >= 8 or k <= 4096
     return n >= 64 or k <= (4096 if m <= 64 else 1024)

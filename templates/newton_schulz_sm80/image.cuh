@@ -1,6 +1,7 @@
 // Matrices of f16 in shared memory (newton_schulz_sm80.h), and warps' tiles of their products by mma.m16n8k16.
 #pragma once
 
+#include "newton_schulz.cuh"
 #include "newton_schulz_sm80.h"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/memory.cuh"
@@ -9,13 +10,7 @@
 
 namespace trigen::newton_schulz_sm80 {
 
-// This thread of the block, asked for anew each time: the addresses that follow from it are made where they are used. The
-// compiler would hold those of all passes and steps in registers, and spill sums for them.
-__device__ __forceinline__ int thread_now() {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread;
-}
+using newton_schulz::thread_now;
 
 // An image of rows of kColumns elements.
 template <int kColumns>

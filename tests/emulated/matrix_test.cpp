@@ -26,7 +26,8 @@ struct Cell {
   std::string problem(int copies) const {
     std::string text = op + (splits(type) ? ",dtype=f32,math=" + type : ",dtype=" + type) +
                        ",layout=" + layout + ",K=" + std::to_string(taps);
-    text += copies > 0 ? ",B=2,D=40,T=" + std::to_string(op == "newton_schulz" ? 125 : copies)  // at most 128
+    text += copies > 0 ? ",B=2,D=40,T=" +
+                             std::to_string(op == "newton_schulz" ? 125 : copies)  // every target takes 128
             : op == "decode" ? ",B=3,T=67,D=33,rows=3"
                              : ",B=3,T=67,D=33";
     if (copies > 0 && type == "tf32") text += ",align=16,walign=16";
@@ -81,7 +82,8 @@ std::string missing(const std::string& family, const Cell& cell) {
                                  : "";
   if (family == "grad_epilogue") return cell.op == family ? "" : "makes grad_epilogue only";
   if (family == "scan") return scans(cell.op) ? "" : "makes scans only";
-  if (family == "newton_schulz_sm80") return cell.op == "newton_schulz" ? "" : "makes newton_schulz only";
+  if (one_of(family, {"newton_schulz_sm80", "newton_schulz_sm90"}))
+    return cell.op == "newton_schulz" ? "" : "makes newton_schulz only";
   if (one_of(cell.op, {"decode", "grad_epilogue", "newton_schulz"}) || scans(cell.op))
     return "makes whole products";
   if (family == "simt") return cell.type == "tf32" ? "has no matrix instructions" : "";  // f16x3 as f32

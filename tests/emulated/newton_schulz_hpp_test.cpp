@@ -183,7 +183,7 @@ TEST_F(NewtonSchulzHeader, AnOlderGpuHasProducts) {
 }
 
 TEST_F(NewtonSchulzHeader, OneLaunchByNameIsRefusedInWords) {
-  EXPECT_THAT(refusal(options_of(1, 129, 200, TRIGEN_F16, Options::kOneLaunch)), HasSubstr("T=129"));
+  EXPECT_THAT(refusal(options_of(1, 257, 300, TRIGEN_F16, Options::kOneLaunch)), HasSubstr("T=257"));
   Options many = options_of(1, 20, 60, TRIGEN_F16, Options::kOneLaunch);
   many.steps.assign(65, kJordan);
   EXPECT_THAT(refusal(many), HasSubstr("K=65"));

@@ -41,6 +41,8 @@ const Kernel kKernels[] = {
     {"grad_epilogue", "grad_epilogue,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=gelu+gate"},
     {"newton_schulz_sm80", "newton_schulz,dtype=bf16,B=2,H=2,T=40,D=120,K=4"},
     {"newton_schulz_sm80", "newton_schulz,dtype=bf16,B=2,H=2,T=40,D=32,K=2,layout=bdt"},
+    {"newton_schulz_sm90", "newton_schulz,dtype=bf16,B=2,H=2,T=140,D=72,K=2"},
+    {"newton_schulz_sm90", "newton_schulz,dtype=bf16,B=2,H=2,T=40,D=120,K=4,layout=bdt"},
     // Three heads: a vector's stride is below 2^31, and two of them are not.
     {"scan", "scan,dtype=bf16,B=2,H=3,T=135,D=40,wdtype=f32,epilogue=bias+gelu+pre+gate+residual"},
     {"scan", "scan_grad_input,dtype=f32,B=2,H=3,T=136,D=39,layout=bdt,epilogue=residual"},

@@ -166,8 +166,8 @@ def test_bad_input_is_refused_in_words():
         r"coefficients=\(1, 2\)": lambda: orthogonalize(a, coefficients=(1, 2)),
         "steps=0": lambda: orthogonalize(a, steps=0),
         "form='fast' is not known; allowed: auto, classic, gram, one_launch": lambda: orthogonalize(a, form="fast"),
-        "form='one_launch' with 129 rows or columns, 5 steps; allowed": lambda: orthogonalize(
-            torch.zeros(200, 129), form="one_launch"
+        "form='one_launch' with 257 rows or columns, 5 steps; allowed": lambda: orthogonalize(
+            torch.zeros(300, 257), form="one_launch"
         ),
         "form='one_launch' with 4 rows or columns, 65 steps": lambda: orthogonalize(a, steps=65, form="one_launch"),
         "4 rows or columns, 5 steps in float64": lambda: orthogonalize(a.double(), form="one_launch"),
@@ -396,21 +396,23 @@ def test_a_capture_copies_what_lies_anywhere(written, moved, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "n, m, k, clusters, is_one",
+    "n, m, k, clusters, hopper, is_one",
     [
-        (4, 64, 4096, False, True),
-        (4, 128, 1024, False, True),
-        (4, 128, 2048, False, False),
-        (64, 128, 2048, False, True),
-        (64, 129, 256, False, False),
-        (7, 128, 4096, True, True),
-        (7, 64, 4097, True, False),
-        (8, 128, 4097, True, True),
-        (64, 129, 256, True, False),
+        (4, 64, 4096, False, False, True),
+        (4, 128, 1024, False, False, True),
+        (4, 128, 2048, False, False, False),
+        (64, 128, 2048, False, False, True),
+        (64, 129, 256, False, False, False),
+        (7, 128, 4096, True, False, True),
+        (7, 64, 4097, True, True, False),
+        (8, 128, 4097, True, False, True),
+        (64, 129, 256, True, False, False),
+        (64, 129, 256, True, True, True),
+        (64, 257, 512, True, True, False),
     ],
 )
-def test_few_matrices_with_many_columns_are_products_one_by_one(n, m, k, clusters, is_one, monkeypatch):
-    monkeypatch.setattr(muon, "_has_clusters", lambda device: clusters)
+def test_few_matrices_with_many_columns_are_products_one_by_one(n, m, k, clusters, hopper, is_one, monkeypatch):
+    monkeypatch.setattr(muon, "_clusters_and_hopper", lambda device: (clusters, hopper))
     meta = torch.empty(n, m, k, device="meta")
 
     def size(steps, form):
@@ -418,7 +420,7 @@ def test_few_matrices_with_many_columns_are_products_one_by_one(n, m, k, cluster
 
     assert size(5, "auto") == (n, m, k, "btd", torch.float32 if is_one else None)
     assert size(5, "gram") == size(65, "auto") == (n, m, k, "btd", None)
-    assert m > 128 or size(5, "one_launch").dtype
+    assert m > 256 or size(5, "one_launch").dtype
 
 
 def test_orthogonalize_keeps_its_input_and_writes_where_it_is_told():
@@ -573,9 +575,9 @@ ONE_LAUNCH_RULE = """
 int main() {
   using trigen::NewtonSchulz;
   long n, m, k, steps;
-  int clusters;
-  while (std::scanf("%ld %ld %ld %ld %d", &n, &m, &k, &steps, &clusters) == 5)
-    std::puts(NewtonSchulz::fits_one_launch(m, steps) && NewtonSchulz::suits_one_launch(n, m, k, clusters) ? "1" : "0");
+  int clusters, hopper;
+  while (std::scanf("%ld %ld %ld %ld %d %d", &n, &m, &k, &steps, &clusters, &hopper) == 6)
+    std::puts(NewtonSchulz::fits_one_launch(m, steps) && NewtonSchulz::suits_one_launch(n, m, k, clusters, hopper) ? "1" : "0");
 }
 """
 
@@ -591,19 +593,19 @@ def test_cpp_and_python_take_one_launch_of_the_same_sizes(repository, tmp_path):
     include = repository / "runtime/include"
     subprocess.run([compiler, "-std=c++17", f"-I{include}", "-o", program, source], check=True)
     grid = [
-        (n, m, k, steps, clusters)
-        for n in (1, 2, 7, 8, 9, 16, 32, 63, 64, 65, 128, 4096)
-        for m in (1, 32, 63, 64, 65, 96, 127, 128, 129, 256)
+        (n, m, k, steps, clusters, hopper)
+        for n in (1, 2, 7, 8, 9, 15, 16, 32, 63, 64, 65, 128, 4096)
+        for m in (1, 32, 63, 64, 65, 96, 127, 128, 129, 256, 257)
         for k in sorted({m, 1000, 1023, 1024, 1025, 2048, 4095, 4096, 4097, 1 << 16})
         if k >= m
         for steps in (1, 5, 63, 64, 65)
-        for clusters in (0, 1)
+        for clusters, hopper in ((0, 0), (1, 0), (1, 1))
     ]
     given = "\n".join(" ".join(map(str, one)) for one in grid)
     done = subprocess.run([program], input=given, capture_output=True, text=True, check=True)
     ours = [
         newton_schulz.may_be_one_launch(m, steps, "auto", False)
-        and newton_schulz.suits_one_launch(n, m, k, bool(clusters))
-        for n, m, k, steps, clusters in grid
+        and newton_schulz.suits_one_launch(n, m, k, bool(clusters), bool(hopper))
+        for n, m, k, steps, clusters, hopper in grid
     ]
     assert [bool(int(line)) for line in done.stdout.split()] == ours

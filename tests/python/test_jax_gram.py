@@ -77,8 +77,8 @@ def test_bad_input_is_refused_in_words():
         r"coefficients=\(1, 2\)": lambda: tj.orthogonalize(a, coefficients=(1, 2)),
         "form='fast' is not known; allowed: auto, classic, gram, one_launch": lambda: tj.orthogonalize(a, form="fast"),
         "form='quick' is not known": lambda: jax.eval_shape(lambda a: tj.orthogonalize(a, form="quick"), a),
-        "form='one_launch' with 129 rows or columns, 5 steps; allowed": lambda: tj.orthogonalize(
-            jnp.zeros((200, 129)), form="one_launch"
+        "form='one_launch' with 257 rows or columns, 5 steps; allowed": lambda: tj.orthogonalize(
+            jnp.zeros((300, 257)), form="one_launch"
         ),
         "form='one_launch' with 4 rows or columns, 65 steps": lambda: tj.orthogonalize(a, steps=65, form="one_launch"),
         "'trigen_orthogonalize' not implemented": lambda: jax.grad(lambda a: tj.orthogonalize(a).sum())(a),
@@ -127,11 +127,14 @@ def test_what_goes_in_one_launch_is_known_when_a_program_is_compiled():
     for given, form, steps in (((129, 200), "auto", 5), ((16, 40), "gram", 5), ((16, 40), "auto", 65)):
         problems = asked(lambda a: tj.orthogonalize(a, form=form, steps=steps), of(*given))
         assert problems and all(problem.startswith("gram,") for problem in problems), (given, form, steps)
-    turing, ampere = primitive.Device(0, False, False), primitive.Device(0, True, False)
+    turing, ampere = primitive.Device(0, False, False, False), primitive.Device(0, True, False, False)
+    hopper, blackwell, large = primitive.SOME_DEVICE, primitive.Device(0, True, True, False), of(16, 129, 200)
     few = of(4, 65, 2048)
     for x, device, form, wanted in (
         (half, ampere, "auto", True),
         (few, ampere, "auto", False),
+        (large, hopper, "auto", True),
+        (large, blackwell, "auto", False),
         (half, turing, "auto", False),
         (half, turing, "one_launch", True),  # which the library refuses in words
     ):

@@ -299,6 +299,28 @@ TEST(Families, SplitRefusalsNameTheRule) {
 }
 
 // Whatever this family takes, it has configs for, each of them legal, and the workspace holds both operands.
+TEST(Families, IterationsByWgmmaRefuseByRule) {
+  constexpr const char* kProblem = "newton_schulz,dtype=bf16,B=8,T=200,D=1024,K=5";
+  const auto refused = [](const char* text, const char* config) {
+    return refusal("newton_schulz_sm90", "sm_90a", text, config);
+  };
+  constexpr const char* kOne = "tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x8x2,blocks=1";
+  EXPECT_EQ(refused(kProblem, kOne), "");
+  EXPECT_EQ(refusal("newton_schulz_sm90", "sm_80", kProblem, kOne),
+            "newton_schulz_sm90 does not run on sm_80; it needs sm_90a");
+  EXPECT_EQ(refused(kForward, kOne), "newton_schulz_sm90 makes newton_schulz only, the op is forward");
+  EXPECT_THAT(refused(kProblem, "tile=192x64x16,warps=8x1,stages=2,splitk=1,vec=1x8x2,blocks=1"),
+              HasSubstr("T in all, in tiles of 64 rows; try tile_m=256"));
+  EXPECT_THAT(refused(kProblem, "tile=256x64x16,warps=8x1,stages=2,splitk=2,vec=1x8x2,cluster=4,blocks=1"),
+              HasSubstr("split_k=2"));
+  EXPECT_THAT(refused(kProblem, "tile=256x64x16,warps=8x1,stages=1,splitk=4,vec=1x8x2,cluster=4,blocks=1"),
+              HasSubstr("try stages=2 or a larger cluster"));
+  EXPECT_EQ(refused(kProblem, "tile=256x64x16,warps=8x1,stages=1,splitk=8,vec=1x8x2,cluster=8,blocks=1"), "");
+  EXPECT_THAT(refused("newton_schulz,dtype=bf16,B=8,T=200,D=192,K=5",
+                      "tile=256x64x16,warps=8x1,stages=1,splitk=4,vec=1x8x2,cluster=4,blocks=1"),
+              HasSubstr("cluster=4 leaves a block without one of 3 panels"));
+}
+
 TEST(Families, SplitConfigsAreLegal) {
   const Family& family = *llvm::cantFail(find_family("wgmma_split_sm90"));
   const Target& target = *llvm::cantFail(find_target("sm_90a"));
@@ -434,16 +456,13 @@ TEST(Families, GenericConfigsDoNotFollowTheSizes) {
     }
 }
 
-// The family that is made for an op that is no whole product, "" for the others.
-llvm::StringRef own_family(Op op) {
-  if (op == Op::kNewtonSchulz) return "newton_schulz_sm80";
-  return is_scan(op) ? "scan" : is_whole_product(op) ? "" : to_string(op);
-}
+// What families that are made for an op that is no whole product begin with, "" for the others.
+llvm::StringRef own_family(Op op) { return is_scan(op) ? "scan" : is_whole_product(op) ? "" : to_string(op); }
 // Does the family make the op, as its other ops?
 bool makes(const Family& family, Op op) {
-  const bool single = family.name() == "decode" || family.name() == "grad_epilogue" ||
-                      family.name() == "scan" || family.name() == "newton_schulz_sm80";
-  return own_family(op) == (single ? family.name() : "");
+  for (const llvm::StringRef single : {"decode", "grad_epilogue", "scan", "newton_schulz"})
+    if (family.name().startswith(single)) return own_family(op) == single;
+  return own_family(op).empty();
 }
 
 // Families that make only some problems of their dtypes.

@@ -56,6 +56,7 @@ void for_each_work(const Body& body) {
            "decode,dtype=f16,B=4,T=333,D=100,K=3,rows=3,layout=bdt",
            "newton_schulz,dtype=bf16,B=64,T=128,D=1024,K=5",
            "newton_schulz,dtype=f32,B=7,T=77,D=90,K=5,layout=bdt",
+           "newton_schulz,dtype=bf16,B=32,T=160,D=512,K=5",
            "forward,dtype=bf16,B=1,T=64,D=64",
            "grad_weight,dtype=bf16,B=1,T=64,D=64",
        })

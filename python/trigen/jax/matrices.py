@@ -174,7 +174,7 @@ def orthogonalize(
     matrices      an array [..., m, k], or any tree of such; leading axes are a batch. Matrices of equal sides (up to transposition) are
                   computed together, whatever arrays they come from
     coefficients  (a, b, c) for every step, or one triple a step, of which the last is repeated
-    form          "one_launch", all steps of matrices of at most 128 rows or columns (from Ampere on), "classic", "gram", or "auto": one launch
+    form          "one_launch", all steps of at most 128 rows or columns (from Ampere on; on Hopper 256), "classic", "gram", or "auto": one launch
                   where that is faster, so not of a few with thousands of columns; of the others gram where the longer side is 1.25 times
                   the shorter one
 
@@ -313,7 +313,7 @@ def _iterations(*stacks, how: How, device: primitive.Device = primitive.SOME_DEV
     results = []
     for x in stacks:
         m, k = sorted(x.shape[-2:])
-        suits = device.has_tf32 and suits_one_launch(len(x), m, k, device.has_clusters)  # from Ampere on
+        suits = device.has_tf32 and suits_one_launch(len(x), m, k, device.has_clusters, device.is_hopper)
         if not may_be_one_launch(m, len(how.triples), how.form, x.dtype == jnp.float64):
             results.append(iterate(x, how.triples, how.form, gram))
         elif suits or how.form == "one_launch":

@@ -243,9 +243,10 @@ class Device(NamedTuple):
     ordinal: int  # CUDA's
     has_tf32: bool  # Ampere and later
     has_clusters: bool  # Hopper and later
+    is_hopper: bool
 
 
-SOME_DEVICE = Device(0, True, True)  # of a machine that is not here
+SOME_DEVICE = Device(0, True, True, True)  # of a machine that is not here
 
 
 @functools.lru_cache(maxsize=None)
@@ -256,7 +257,7 @@ def device() -> Device:
     except RuntimeError:
         return SOME_DEVICE
     capability = float(device.compute_capability)
-    return Device(device.local_hardware_id or 0, capability >= 8, capability >= 9)
+    return Device(device.local_hardware_id or 0, capability >= 8, capability >= 9, int(capability) == 9)
 
 
 def lower_call(ctx, *operands, spec: Spec):

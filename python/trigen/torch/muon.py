@@ -28,7 +28,7 @@ def orthogonalize(
     matrices: one tensor [..., m, k], or a list of them, of any shapes, floating dtypes and one device; leading axes are a batch. Matrices of
     equal sides (up to transposition) are computed together, whatever tensors they come from. Not changed.
     coefficients: (a, b, c) for every step, or one triple a step, of which the last is repeated.
-    form: "one_launch", all steps of matrices of at most 128 rows or columns (from Ampere on), "classic", "gram", or "auto": one launch where that
+    form: "one_launch", all steps of at most 128 rows or columns (from Ampere on; on Hopper 256), "classic", "gram", or "auto": one launch where that
     is faster, so not of a few with thousands of columns; of the others gram where the longer side is 1.25 times the shorter one.
     out: tensors of the same shapes to write to; may be `matrices`.
 
@@ -147,9 +147,10 @@ class Size(NamedTuple):
     dtype: Optional[torch.dtype] = None  # of newton_schulz's batch; None: products one by one
 
 
-def _has_clusters(device: int) -> bool:
-    """Whether that GPU has clusters of thread blocks. True for -1, a CPU, as has_tf32 has it."""
-    return device < 0 or torch.cuda.get_device_capability(device) >= (9, 0)
+def _clusters_and_hopper(device: int) -> Tuple[bool, bool]:
+    """Whether that GPU has clusters of thread blocks, and is a Hopper. True for -1, a CPU, as has_tf32 has it."""
+    capability = (9, 0) if device < 0 else torch.cuda.get_device_capability(device)
+    return capability >= (9, 0), capability[0] == 9
 
 
 def _size_of(m, k, double, members, steps, form) -> Size:
@@ -159,7 +160,7 @@ def _size_of(m, k, double, members, steps, form) -> Size:
     tall = first.stride(-2) == 1 and first.stride(-1) != 1
     size = Size(n, m, k, "bdt" if tall else "btd")
     device = first.get_device()
-    suits = has_tf32(device) and suits_one_launch(n, m, k, _has_clusters(device))  # from Ampere on
+    suits = has_tf32(device) and suits_one_launch(n, m, k, *_clusters_and_hopper(device))  # from Ampere on
     if not (may_be and (form == "one_launch" or suits)):
         return size
     return size._replace(dtype=_dtype_of([one for one, _ in members]))

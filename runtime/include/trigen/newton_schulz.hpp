@@ -69,7 +69,7 @@ struct NewtonSchulzOptions {
   trigen_dtype dtype = TRIGEN_F16;
   std::vector<NewtonSchulzStep> steps = std::vector<NewtonSchulzStep>(5, kJordan);
   // kGram iterates on R = X X^T, with X multiplied and R made anew every three steps, in which 16 bits of R lose what is
-  // small in X. kOneLaunch is all steps at once, of matrices with a side of at most 128, on sm_80 and later; what it cannot
+  // small in X. kOneLaunch is all steps at once, of matrices with a side of at most 128 on sm_80 and later, of 256 on sm_90a; what it cannot
   // take is refused. kAuto: kOneLaunch of f16 and bf16 where suits_one_launch and the GPU has it (f32 stays f32 between
   // products); else kGram where the longer side is 1.25 times the shorter one.
   enum Form { kAuto, kClassic, kGram, kOneLaunch } form = kAuto;
@@ -77,11 +77,13 @@ struct NewtonSchulzOptions {
 
 class NewtonSchulz {
  public:
-  // What one launch takes.
-  static constexpr bool fits_one_launch(int64_t m, int64_t steps) noexcept { return m <= 128 && steps <= 64; }
+  // What one launch takes, 256 rows on Hopper, 128 elsewhere.
+  static constexpr bool fits_one_launch(int64_t m, int64_t steps) noexcept { return m <= 256 && steps <= 64; }
   // Whether it makes n matrices of m x k, m <= k, faster than products do; clusters of thread blocks: Hopper and later. The
   // rule of Python's suits_one_launch.
-  static constexpr bool suits_one_launch(int64_t n, int64_t m, int64_t k, bool clusters) noexcept {
+  static constexpr bool suits_one_launch(int64_t n, int64_t m, int64_t k, bool clusters,
+                                         bool hopper) noexcept {
+    if (m > 128) return hopper && n >= 16 && k <= 64 * n;
     return clusters ? n >= 8 || k <= 4096 : n >= 64 || k <= (m <= 64 ? 4096 : 1024);
   }
 
@@ -101,8 +103,9 @@ class NewtonSchulz {
     for (const NewtonSchulzStep& step : steps_)
       if (step[2] == 0) refuse("c of a step is 0; allowed: any other number, such as kJordan's");
     form_ = options.form;
-    if (form_ == kOneLaunch || (form_ == kAuto && options.dtype != TRIGEN_F32 &&
-                                fits_one_launch(m_, step_count()) && suits_one_launch(n_, m_, k_, true)))
+    if (form_ == kOneLaunch ||
+        (form_ == kAuto && options.dtype != TRIGEN_F32 && fits_one_launch(m_, step_count()) &&
+         suits_one_launch(n_, m_, k_, true, true)))
       plan_one_launch(runtime, options.dtype, device);
     if (form_ == kOneLaunch) return;
     if (form_ == kAuto) form_ = 4 * k_ >= 5 * m_ ? kGram : kClassic;
@@ -179,10 +182,10 @@ class NewtonSchulz {
   template <class X, class Y>
   void run(X* const* x, Y* const* y, void* workspace, void* stream = nullptr) const {
     if (form_ != kOneLaunch)
-      refuse(
-          std::string("run() is given arrays of pointers, form() is ") +
-          (form_ == kGram ? "kGram" : "kClassic") +
-          "; allowed: kOneLaunch, of a side of at most 128 on sm_80 and later; copy the matrices together");
+      refuse(std::string("run() is given arrays of pointers, form() is ") +
+             (form_ == kGram ? "kGram" : "kClassic") +
+             "; allowed: kOneLaunch, of a side of at most 128 on sm_80 and later, 256 on sm_90a; copy the "
+             "matrices together");
     launch(pointers(x), pointers(y), workspace, stream);
   }
 
@@ -199,12 +202,12 @@ class NewtonSchulz {
     problem.K = step_count();
     problem.layout = tall_ ? TRIGEN_BDT : TRIGEN_BTD;
     const trigen_status status = runtime.try_plan(problem, device, &one_launch_);
-    const bool products = status != TRIGEN_OK && !suits_one_launch(n_, m_, k_, false);
+    const bool products = status != TRIGEN_OK && !suits_one_launch(n_, m_, k_, false, true);
     if (form_ == kAuto && (status == TRIGEN_UNSUPPORTED || products)) return;
     check(status);
     const trigen_plan_info info = one_launch_.describe();
-    const bool clusters = std::atoi(info.target + 3) >= 90;  // behind "sm_"
-    if (form_ == kAuto && !suits_one_launch(n_, m_, k_, clusters)) {
+    const int target = std::atoi(info.target + 3);  // behind "sm_"
+    if (form_ == kAuto && !suits_one_launch(n_, m_, k_, target >= 90, target == 90)) {
       one_launch_ = Plan();
       return;
     }

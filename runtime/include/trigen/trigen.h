@@ -330,8 +330,8 @@ typedef struct trigen_vector {
  *                0, as that of decay[0]. Where the diagonal is source * target, its share is in those of source and
  *                target, and its own row is written as if it were given
  *
- *   newton_schulz: x, w read; y written. Of every b and h a matrix of T rows and D columns by itself, at most 128 rows:
- *                X = x / max(|x|, eps), Frobenius norm, then for each of the K triples (a, b, c) of w
+ *   newton_schulz: x, w read; y written. Of every b and h a matrix of T rows and D columns by itself, at most 128 rows,
+ *                on sm_90a 256: X = x / max(|x|, eps), Frobenius norm, then for each of the K triples (a, b, c) of w
  *                X = (a I + b R + c R R) X, R = X X^T, and y = X.
  *                w is 3 K + 1 f32 in device memory, a, b, c of each step and then eps, with an f32's alignment; w_head and
  *                w_row are not used. An eps below 0 leaves x undivided, whose singular values are at most 1 then.

@@ -1,0 +1,96 @@
+// Sizes of family newton_schulz_sm90. A block, or a cluster of them, makes a matrix X of T rows and D columns. How it reads
+// Config:
+//
+//   tile_m   T, rounded up to 128, 192 or 256: sides of R, Z and Q
+//   tile_n   columns of a panel, 64: X passes the tensor cores panel by panel
+//   warps_m  8: two warpgroups multiply tiles of 64 x 64 by wgmma
+//   stages   1: all panels stay in shared memory; 2: one is multiplied while the next one comes
+//   split_k  1: what follows from R alone each block of a cluster does for itself; cluster: each makes some of the tiles and
+//            pushes them to the others
+//   vec_b, vec_c  elements of one access to x, to y
+//   cluster  blocks that share a matrix: each has panels of its own
+//
+// R, Z and Q are symmetric: of each, tiles on and below the diagonal lie in shared memory, as f16 in rows of 128 swizzled bytes.
+// A tile above is one of them by columns, which wgmma reads as well. 256 rows are 10 tiles, 80 KB, whole ones would be 128.
+#pragma once
+
+#include "schedule.h"
+
+namespace trigen::newton_schulz_sm90 {
+
+using schedule::ceil_div;
+
+inline constexpr int kThreadsOfBlock = 256, kGroups = 2, kSide = 64, kTileBytes = 2 * kSide * kSide;
+// A warp's 16 rows of a tile: f32 sums, f16.
+inline constexpr int kStripBytes = 4 * 16 * kSide, kStripHalfBytes = kStripBytes / 2;
+
+// Tiles along a side; on and below the diagonal; of the row before row i.
+TRIGEN_HOST_DEVICE constexpr int sides(const Config& c) { return c.tile_m / kSide; }
+TRIGEN_HOST_DEVICE constexpr int tiles_above(int row) { return row * (row + 1) / 2; }
+TRIGEN_HOST_DEVICE constexpr int tiles(const Config& c) { return tiles_above(sides(c)); }
+TRIGEN_HOST_DEVICE constexpr int row_of(int tile) { return (tile >= 1) + (tile >= 3) + (tile >= 6); }
+TRIGEN_HOST_DEVICE constexpr int blocks(const Config& c) { return c.cluster > 1 ? c.cluster : 1; }
+TRIGEN_HOST_DEVICE constexpr bool divides(const Config& c) { return c.split_k > 1; }
+// Tiles that a warpgroup makes of a product of R, Z and Q; of X X^T.
+TRIGEN_HOST_DEVICE constexpr int turns(const Config& c) {
+  return ceil_div(tiles(c), kGroups * (divides(c) ? blocks(c) : 1));
+}
+TRIGEN_HOST_DEVICE constexpr int square_turns(const Config& c) { return ceil_div(tiles(c), kGroups); }
+
+TRIGEN_HOST_DEVICE constexpr int matrix_bytes(const Config& c) { return tiles(c) * kTileBytes; }
+// Q, Z and R; of 256 rows Q and R alone find room.
+TRIGEN_HOST_DEVICE constexpr int matrices(const Config& c) { return c.tile_m <= 192 ? 3 : 2; }
+TRIGEN_HOST_DEVICE constexpr int panel_bytes(const Config& c) { return sides(c) * kTileBytes; }
+TRIGEN_HOST_DEVICE constexpr int panels(int D) { return ceil_div(D, kSide); }
+// The panels of block `rank` begin at its first one and end at the next block's; the most that one has.
+TRIGEN_HOST_DEVICE constexpr int first_panel(const Config& c, int D, int rank) {
+  return static_cast<int>(static_cast<long long>(panels(D)) * rank / blocks(c));
+}
+TRIGEN_HOST_DEVICE constexpr int most_panels(const Config& c, int D) {
+  return ceil_div(panels(D), blocks(c));
+}
+
+// Steps on R alone before X is multiplied and R computed anew (newton_schulz_sm80.h says from which sizes on). A step between
+// a round's first and last one needs Q, Z and R.
+TRIGEN_HOST_DEVICE constexpr int round_steps(const Config& c, int T, int D) {
+  return 2LL * D >= 3LL * T ? matrices(c) : 1;
+}
+
+// Strips of R, whose f32 sums an owner gets from all blocks and adds up. They lie where Q and Z do, R behind them; of 256 rows
+// where Q and R do.
+TRIGEN_HOST_DEVICE constexpr int owned_strips(const Config& c) { return ceil_div(4 * tiles(c), blocks(c)); }
+TRIGEN_HOST_DEVICE constexpr int sent_bytes(const Config& c) {
+  return blocks(c) > 1 ? blocks(c) * owned_strips(c) * kStripBytes : 0;
+}
+TRIGEN_HOST_DEVICE constexpr int r_begin(const Config& c) {
+  return matrices(c) == 2 ? matrix_bytes(c) : schedule::max(2 * matrix_bytes(c), sent_bytes(c));
+}
+// Panels that pass, and one of Q X, lie behind Q, as no pass needs Z and R; those that stay, behind all.
+inline constexpr int kPassing = 3;
+TRIGEN_HOST_DEVICE constexpr int panels_begin(const Config& c) {
+  return c.stages == 1 ? r_begin(c) + matrix_bytes(c) : matrix_bytes(c);
+}
+TRIGEN_HOST_DEVICE constexpr long long shared_bytes(const Config& c, int D) {
+  const long long panels_end =
+      panels_begin(c) + static_cast<long long>(c.stages == 1 ? most_panels(c, D) : kPassing) * panel_bytes(c);
+  const long long r_end = r_begin(c) + matrix_bytes(c);
+  return panels_end > r_end ? panels_end : r_end;
+}
+
+// The largest divisor of `number` up to `most`.
+TRIGEN_HOST_DEVICE constexpr int divisor(int number, int most) {
+  int divisor = schedule::max(1, schedule::min(number, most));
+  while (number % divisor != 0) --divisor;
+  return divisor;
+}
+
+// Panels of X between rounds, where they do not stay: f16 [matrix][panel], as in shared memory.
+TRIGEN_HOST_DEVICE constexpr long long kept_bytes(const Config& c, int D) {
+  return static_cast<long long>(panels(D)) * panel_bytes(c);
+}
+TRIGEN_HOST_DEVICE constexpr long long workspace_bytes(const Config& c, const schedule::Sizes& z) {
+  const bool keeps = c.stages != 1 && z.K > round_steps(c, z.T, z.D);
+  return keeps ? static_cast<long long>(z.B) * z.H * kept_bytes(c, z.D) : 0;
+}
+
+}  // namespace trigen::newton_schulz_sm90
