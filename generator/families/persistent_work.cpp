@@ -88,8 +88,8 @@ void put_product(Work& work, const Problem& p, const ProductWalk& walk, const st
   for (const Run& tile : tiles) add(work.all, tile, walk.columns);
   const double blocks = schedule::ceil_div(static_cast<int>(p.T), kPanel);
   if (!walk.by_columns && blocks <= kShortColumn) {
-    const double reads = std::accumulate(
-        tiles.begin(), tiles.end(), 0.0, [](double sum, const Run& tile) { return sum + tile.steps[0]; });
+    const double reads = std::accumulate(tiles.begin(), tiles.end(), 0.0,
+                                         [](double sum, const Run& tile) { return sum + tile.steps[0]; });
     work.common_bytes = std::max(0.0, reads / blocks - 1) * work.first_bytes;
   }
   put_runs(work, walk.clusters, false, [&](int cluster) {

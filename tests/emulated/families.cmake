@@ -340,7 +340,7 @@ endif()
 
 # Columns one by one, and those that are left; copies that land in any order.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(run 128x64:8:3:1 64x64:4:4:2)
+  foreach(run 128x64:8:3:1 128x64:8:3:2)
     name_parts(${run} tile warps stages cluster)
     add_verify_test(columns.${tile}_${cluster} columns SHARED
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,raster=1,vec=8x8x8,cluster=${cluster},blocks=1
