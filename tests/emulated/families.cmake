@@ -305,7 +305,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                     --limit 2e8 --family wgmma_taps_sm90)
   endforeach()
   # grad_weight of two to four taps and of groups of eight. Copies and lanes in any order, few blocks with many tiles.
-  foreach(run few2:128x128:4:8x8x2:0 few2:128x128:6:8x8x2:1 few3:128x192:3:8x8x1:0 few4:128x256:5:8x8x4:0 few4:128x256:6:8x8x4:1 groups:64x512:3:8x8x4:0)
+  foreach(run few2:128x128:4:8x8x2:0 few2:128x128:6:8x8x2:1 few3:128x192:3:8x8x1:0 few4:128x256:5:8x8x4:0 few4:128x256:4:8x8x4:1 groups:64x512:3:8x8x4:0)
     name_parts(${run} list tile stages vec raster)
     set(rest "")
     if(raster)
