@@ -104,16 +104,19 @@ TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return schedule::ceil_div(B * schedule::ceil_div(D, c.tile_n), persistent::sharers(c));
 }
 
-// grad_weight: a block of tile_m t by 64 s and a group of tile_n / 64 taps, by two warpgroups. Eight taps of 64 t: four
-// to a warpgroup. Up to four of 128 t: 64 rows to a warpgroup; of 64 t: the warpgroups take the k steps in turn.
+// grad_weight: a block of tile_m t by 64 s and a group of tile_n / 64 taps, by two warpgroups. Up to four taps are a group
+// of 128 t, 64 rows to a warpgroup; more are groups of eight of 64 t, four taps to a warpgroup.
 namespace weight {
 
-inline constexpr int kFewTaps = 4;  // of a group that has all taps: rows of dW are stored whole
+inline constexpr int kFewTaps = 4;   // of a group that has all taps: rows of dW are stored whole
+inline constexpr int kManyTaps = 8;  // of a group that has some of them
 inline constexpr int kConsumers = 2;
+inline constexpr int kSumWarps = 4 * kConsumers;
 inline constexpr int kThreads = 128 * (kConsumers + 1);
 inline constexpr int kSumRegisters = 224;  // sums of four taps
 // Features of x that the taps of a group read for 64 of dy, from a multiple of 8 on.
 inline constexpr int kFeatures = 64 + 16;
+inline constexpr int kTransposed = 3;  // buffers of x
 inline constexpr int kTransposedBytes = 128 * kFeatures;
 inline constexpr int kReduceThreads = 64;
 inline constexpr int kReduceBlocks = 8;   // of the reduction for each block of the product
@@ -125,16 +128,12 @@ inline constexpr int kLeastShare = 4;
 TRIGEN_HOST_DEVICE constexpr bool few(int taps) { return taps <= kFewTaps; }
 TRIGEN_HOST_DEVICE constexpr int group_taps(const Config& c) { return c.tile_n / kPanel; }
 TRIGEN_HOST_DEVICE constexpr bool divides_taps(const Config& c) { return !few(group_taps(c)); }
-TRIGEN_HOST_DEVICE constexpr bool takes_turns(const Config& c) { return c.tile_m == 64 && !divides_taps(c); }
 TRIGEN_HOST_DEVICE constexpr int warpgroup_taps(const Config& c) {
   return group_taps(c) / (divides_taps(c) ? kConsumers : 1);
 }
 TRIGEN_HOST_DEVICE constexpr int row_panels(const Config& c) { return c.tile_m / kPanel; }
-// f32 values of a part in the workspace, and warps that hold those of 8 columns.
+// f32 values of a part in the workspace.
 TRIGEN_HOST_DEVICE constexpr int sums(const Config& c) { return c.tile_m * c.tile_n; }
-TRIGEN_HOST_DEVICE constexpr int slice_warps(const Config& c) { return takes_turns(c) ? 4 : 4 * kConsumers; }
-// Buffers of x, transposed. Whose turn a step is shows in the parity of its buffers: their number is even.
-TRIGEN_HOST_DEVICE constexpr int transposed_buffers(const Config& c) { return takes_turns(c) ? 4 : 3; }
 // A row of f32 sums on its way to dW: the rows that a quarter or a half of a warp's stores reach (of 16 bytes, of 8
 // for 3 taps) lie in different banks.
 TRIGEN_HOST_DEVICE constexpr int store_pitch(int taps, int columns) {
@@ -145,17 +144,14 @@ TRIGEN_HOST_DEVICE constexpr int store_pitch(int taps, int columns) {
 TRIGEN_HOST_DEVICE constexpr int reduce_bytes(int taps) {
   return few(taps) ? kReduceThreads / 32 * 16 * store_pitch(taps, 8) : 0;
 }
-// 16 rows for each warp, where few taps are stored so or warpgroups that take turns add their sums, and the grad_bias
-// of one warpgroup's steps.
+// 16 rows for each warp, of few taps.
 TRIGEN_HOST_DEVICE constexpr int store_bytes(const Config& c) {
-  if (divides_taps(c)) return 0;
-  return 4 * kConsumers * 16 * store_pitch(group_taps(c), kStoreColumns) + 4 * kPanel;
+  return divides_taps(c) ? 0 : kSumWarps * 16 * store_pitch(group_taps(c), kStoreColumns);
 }
 // A stage holds dy's panels and one of x.
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return (row_panels(c) + 1) * kPanelBytes; }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * stage_bytes(c) + transposed_buffers(c) * kTransposedBytes + store_bytes(c) +
-         kBarrierBytes;
+  return c.stages * stage_bytes(c) + kTransposed * kTransposedBytes + store_bytes(c) + kBarrierBytes;
 }
 
 // Stream-K schedule of the triangle's blocks. Items are counted by place in the triangle, a place's groups of

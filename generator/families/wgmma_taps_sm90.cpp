@@ -37,7 +37,7 @@ std::optional<std::string> too_many_items(const Problem& p) {
   };
   const double rows = panels(p.T), depth = panels(p.D) * static_cast<double>(p.B),
                all_rows = rows * static_cast<double>(p.H) *
-                          std::ceil(static_cast<double>(p.K) / geometry::weight::kFewTaps),
+                          std::ceil(static_cast<double>(p.K) / geometry::weight::kManyTaps),
                items = rows * all_rows;
   if (all_rows <= kMostWeightRows && items <= kMost && std::min(items, kMostShared) * depth <= kMost)
     return std::nullopt;
@@ -149,28 +149,25 @@ class Product final : public PersistentKernel {
 // grad_weight: blocks share the tiles of 64 or 128 t by 64 s and a group of taps that whole rounds leave.
 class TapWeight final : public PersistentKernel {
  public:
-  std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
+  std::vector<ConfigKey> keys(const Problem& p, const Config&) const override {
     const int taps = taps_of(p);
-    const bool few = geometry::weight::few(taps), turns = geometry::weight::takes_turns(c);
-    const std::string why = few ? "grad_weight's tiles have 64 columns and all of 2 to 4 taps"
-                                : "grad_weight's tiles have 64 x 64 and 4 or 8 taps";
-    ConfigKey rows{&Config::tile_m, {64}, why}, columns{&Config::tile_n, {64 * taps}, why},
-        stages = range_key(&Config::stages, 3, 12);
-    if (few) rows.allowed.push_back(128);
-    if (!few) columns.allowed = {256, 512};
-    if (turns)
-      stages = {&Config::stages, {4, 6, 8, 10, 12}, "warpgroups that take turns have stages of their own"};
-    return {rows,
-            columns,
+    const bool few = geometry::weight::few(taps);
+    const std::string why = few ? "grad_weight's tiles have 128 x 64 and all of 2 to 4 taps"
+                                : "grad_weight's tiles have 64 x 64 and 8 of 5 taps and more";
+    ConfigKey raster{&Config::raster, {0}, "blocks share what whole rounds leave"};
+    if (few)
+      raster = {&Config::raster,
+                {0, 1},
+                "is 0 where blocks share what whole rounds leave, 1 where they share nothing"};
+    return {{&Config::tile_m, {few ? 128 : 64}, why},
+            {&Config::tile_n, {64 * (few ? taps : geometry::weight::kManyTaps)}, why},
             {&Config::tile_k, {64}, why},
             {&Config::warps_m, {4}, why},
             {&Config::warps_n, {geometry::weight::kConsumers}, why},
             {&Config::cluster, {1}, why},
-            stages,
+            range_key(&Config::stages, 3, 12),
             {&Config::split_k, {1}, "blocks share what whole rounds leave; no parts are cut"},
-            {&Config::raster,
-             {0, 1},
-             "is 0 where blocks share what whole rounds leave, 1 where they share nothing"},
+            raster,
             ConfigKey(&Config::activations, {activation_access(p)},
                       "what TMA cannot take is packed, and nothing else"),
             vector_key(&Config::vec_a, activation_elements(p, activation_access(p))),
@@ -191,24 +188,22 @@ class TapWeight final : public PersistentKernel {
   std::vector<Config> space(const Problem& p, const Target& target) const override {
     const int taps = taps_of(p);
     std::vector<Config> out;
-    const auto put = [&](int tile_m, int tile_n, int stages) {
-      Config c = completed(p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages});
+    if (!geometry::weight::few(taps)) {
+      for (int stages : {6, 10})
+        out.push_back(
+            completed(p, {.tile_m = 64, .tile_n = 64 * geometry::weight::kManyTaps, .stages = stages}));
+      return out;
+    }
+    for (int stages : {5, 6}) {
+      Config c = completed(p, {.tile_m = 128, .tile_n = 64 * taps, .stages = stages});
       out.push_back(c);
       // Nothing to share, or all by one block a tile, where that leaves no more than three quarters of the blocks' time unused.
       const geometry::weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
       const int64_t rounds = schedule::ceil_div(s.items, s.blocks);
-      if (s.rest() == 0 || rounds * s.blocks > 4 * int64_t{s.items}) return;
+      if (s.rest() == 0 || rounds * s.blocks > 4 * int64_t{s.items}) continue;
       c.raster = 1;
       out.push_back(c);
-    };
-    if (!geometry::weight::few(taps)) {
-      for (int stages : {6, 10}) put(64, 512, stages);
-      put(64, 256, 6);
-      return out;
     }
-    for (int stages : {6, 8}) put(64, 64 * taps, stages);
-    for (int stages : {5, 6})
-      if (p.T > 64) put(128, 64 * taps, stages);
     return out;
   }
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
@@ -297,7 +292,7 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
   if (s.rest() > 0) {  // eight columns of 16 rows a warp, its parts one after the other
-    const int rounds = schedule::ceil_div(s.rest() * weight::kSlices * weight::slice_warps(c),
+    const int rounds = schedule::ceil_div(s.rest() * weight::kSlices * weight::kSumWarps,
                                           s.blocks * weight::kReduceBlocks * weight::kReduceThreads / 32);
     work.passes.push_back({.rates = "add_shares",
                            .bytes = 4.0 * weight::sums(c) * (s.rest() + s.sharers()),

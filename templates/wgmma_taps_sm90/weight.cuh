@@ -26,13 +26,8 @@ using persistent::weight::write_bias;
 template <Kernel C>
 struct Shared {
   static constexpr int kStages = C.config.stages;
-  static constexpr int kTransposed = transposed_buffers(C.config);
   static constexpr int kDyBytes = row_panels(C.config) * kPanelBytes;
-  // Warps that read a buffer: of both warpgroups, or of the one whose turn it is.
-  static constexpr int kReaders = 4 * (takes_turns(C.config) ? 1 : kConsumers);
   static_assert(8 * (4 * kStages + 2 * kTransposed) <= kBarrierBytes, "the barriers fit");
-  static_assert(!takes_turns(C.config) || (kStages % 2 == 0 && kTransposed % 2 == 0),
-                "a buffer is always the same warpgroup's");
   unsigned base, barriers;
 
   __device__ __forceinline__ unsigned dy(int stage) const { return base + stage * kDyBytes; }
@@ -53,13 +48,13 @@ struct Shared {
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < kStages; ++stage) {
       ptx::mbarrier_init(dy_full(stage), 1);
-      ptx::mbarrier_init(dy_empty(stage), kReaders);
+      ptx::mbarrier_init(dy_empty(stage), kSumWarps);
       ptx::mbarrier_init(x_full(stage), 1);
       ptx::mbarrier_init(x_empty(stage), 1);
     }
     for (int buffer = 0; buffer < kTransposed; ++buffer) {
       ptx::mbarrier_init(ready(buffer), 1);
-      ptx::mbarrier_init(done(buffer), kReaders);
+      ptx::mbarrier_init(done(buffer), kSumWarps);
     }
     ptx::mbarrier_fence_init();
   }
@@ -131,7 +126,7 @@ __device__ __forceinline__ void transpose(const Shared<C>& shared, const StreamK
                                           unsigned lane) {
   constexpr int kStages = C.config.stages, kUnits = 2 * kFeatures / 8;  // of 8 features by 32 tokens
   RingPosition<kStages> at;
-  RingPosition<Shared<C>::kTransposed> to;
+  RingPosition<kTransposed> to;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
     for (int step = work.begin; step < work.end; ++step) {
@@ -208,8 +203,7 @@ __device__ __forceinline__ void write_taps(const Params& p, int head, int row, i
 template <Kernel C, class Sum>
 __device__ __forceinline__ void write_slice(const Params& p, int head, int row, int column, int group,
                                             int slice, int thread, const Sum& sum) {
-  const int lane = thread % 32,
-            tap = group_taps(C.config) * group + (divides_taps(C.config) ? 4 * (thread / 128) : 0);
+  const int lane = thread % 32, tap = kManyTaps * group + 4 * (thread / 128);
   row = kPanel * row + thread / 32 % 4 * 16 + lane / 4;
   column = kPanel * column + 8 * slice + lane % 4 * 2;
 #pragma unroll
@@ -223,10 +217,9 @@ __device__ __forceinline__ void write_slice(const Params& p, int head, int row, 
 template <Kernel C>
 __device__ __forceinline__ void write_zeros(const Params& p, const StreamK& stream_k) {
   constexpr Shape s = C.shape;
-  constexpr int kWarps = 4 * kConsumers;
   const int lane = static_cast<int>(threadIdx.x % 32), blocks = static_cast<int>(gridDim.x);
-  for (int all = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32); all < s.H * s.T;
-       all += kWarps * blocks) {
+  for (int all = static_cast<int>(blockIdx.x * kSumWarps + threadIdx.x / 32); all < s.H * s.T;
+       all += kSumWarps * blocks) {
     const int head = all / s.T, row = all - head * s.T, item = row / C.config.tile_m;
     const int begin = s.fill == Fill::kLower ? kPanel * stream_k.span(item) : 0;
     const int end = s.fill == Fill::kLower ? s.T : schedule::min(kPanel * stream_k.first(item), s.T);
@@ -246,63 +239,6 @@ __device__ __forceinline__ void add_rows(float (&bias)[2], const unsigned (&a)[4
     for (int j = 0; j < 4; ++j)
       bias[j % 2] += to_float<kType>(static_cast<unsigned short>(a[i][j])) +
                      to_float<kType>(static_cast<unsigned short>(a[i][j] >> 16));
-}
-
-// Of warpgroups that take turns: each adds the other's sums of its own 32 columns, which end up in sum[.][0..15], and
-// sends those of the other 32. The first one adds grad_bias.
-template <Kernel C, int kTaps>
-__device__ __forceinline__ void combine(unsigned shared, unsigned group, float (&sum)[kTaps][32],
-                                        bool with_bias, float (&bias)[2]) {
-  const unsigned thread = threadIdx.x % 128, lane = threadIdx.x % 32, row = thread / 32 * 16 + lane / 4;
-  const auto place = [&](unsigned owner, unsigned i) {
-    return shared + ((owner * 4 * kTaps + i) * 128 + thread) * 16;
-  };
-  const unsigned biases = shared + store_bytes(C.config) - 4 * kPanel;
-  const auto meet = [] { ptx::named_barrier(4, 128 * kConsumers); };
-  meet();  // the rows of the tile before are stored
-#pragma unroll
-  for (unsigned tap = 0; tap < kTaps; ++tap)
-#pragma unroll
-    for (unsigned slice = 0; slice < 4; ++slice) {
-      unsigned sent[4];
-#pragma unroll
-      for (unsigned e = 0; e < 4; ++e) {
-        const float low = sum[tap][4 * slice + e], high = sum[tap][16 + 4 * slice + e];
-        sum[tap][4 * slice + e] = group == 0 ? low : high;
-        sent[e] = __float_as_uint(group == 0 ? high : low);
-      }
-      ptx::store_shared<16>(place(1 - group, kTaps * slice + tap), sent);
-    }
-  if constexpr (C.shape.bias) {
-    if (with_bias && group == 1 && lane % 4 == 0) {
-#pragma unroll
-      for (unsigned r = 0; r < 2; ++r) {
-        const unsigned sent = __float_as_uint(bias[r]);
-        ptx::store_shared<4>(biases + 4 * (row + 8 * r), &sent);
-      }
-    }
-  }
-  meet();
-#pragma unroll
-  for (unsigned tap = 0; tap < kTaps; ++tap)
-#pragma unroll
-    for (unsigned slice = 0; slice < 4; ++slice) {
-      unsigned sent[4];
-      ptx::load_shared<16>(sent, place(group, kTaps * slice + tap));
-#pragma unroll
-      for (unsigned e = 0; e < 4; ++e) sum[tap][4 * slice + e] += __uint_as_float(sent[e]);
-    }
-  if constexpr (C.shape.bias) {
-    if (with_bias && group == 0) {
-#pragma unroll
-      for (unsigned r = 0; r < 2; ++r) {
-        unsigned sent;
-        ptx::load_shared<4>(&sent, biases + 4 * (row + 8 * r));
-        bias[r] += __uint_as_float(sent);
-      }
-    }
-  }
-  meet();  // the same bytes stage rows next
 }
 
 // The block of dW that a work tile sums.
@@ -330,19 +266,19 @@ __device__ __forceinline__ void store_bias(const Params& p, const StreamK& strea
   }
 }
 
-// The first kOwn slices of the sums, of columns 8 * first on, go to the workspace or to dW.
-template <Kernel C, int kOwn, int kTaps>
+// The sums go to the workspace or to dW.
+template <Kernel C, int kTaps>
 __device__ __forceinline__ void store(const Params& p, unsigned staged, const StreamK& stream_k,
-                                      const Block& block, const float (&sum)[kTaps][32], int first) {
-  constexpr int kLanes = 32 * slice_warps(C.config), kAtOnce = kStoreColumns / 8;
+                                      const Block& block, const float (&sum)[kTaps][32]) {
+  constexpr int kLanes = 32 * kSumWarps, kAtOnce = kStoreColumns / 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   if (block.part) {
     // 16 bytes a thread, one thread after the other, as `reduce` reads them.
     auto* const to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) +
                                                stream_k.slot(static_cast<int>(blockIdx.x), block.begins)) +
-                     (kTaps * first * kLanes + thread % kLanes);
+                     thread;
 #pragma unroll
-    for (int slice = 0; slice < kOwn; ++slice)
+    for (int slice = 0; slice < kSlices; ++slice)
 #pragma unroll
       for (int tap = 0; tap < kTaps; ++tap)
         to[(kTaps * slice + tap) * kLanes] = make_float4(sum[tap][4 * slice], sum[tap][4 * slice + 1],
@@ -352,15 +288,15 @@ __device__ __forceinline__ void store(const Params& p, unsigned staged, const St
   if constexpr (few(C.shape.K)) {
     staged += thread / 32 * 16 * store_pitch(kTaps, kStoreColumns);
 #pragma unroll
-    for (int slice = 0; slice < kOwn; slice += kAtOnce)
+    for (int slice = 0; slice < kSlices; slice += kAtOnce)
       store_rows<C, kStoreColumns>(p, staged, block.head,
                                    C.config.tile_m * block.row + static_cast<int>(first_row<C>()),
-                                   kPanel * block.column + 8 * (first + slice), lane,
+                                   kPanel * block.column + 8 * slice, lane,
                                    [&](int i, int tap, int e) { return sum[tap][4 * (slice + i) + e]; });
   } else {
 #pragma unroll
-    for (int slice = 0; slice < kOwn; ++slice)
-      write_slice<C>(p, block.head, block.row, block.column, block.group, first + slice, thread,
+    for (int slice = 0; slice < kSlices; ++slice)
+      write_slice<C>(p, block.head, block.row, block.column, block.group, slice, thread,
                      [&](int tap, int e) { return sum[tap][4 * slice + e]; });
   }
 }
@@ -390,13 +326,13 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
                                          unsigned group) {
   using W = Work<C>;
   constexpr DType kType = C.shape.dtype;
-  constexpr bool kDividesTaps = divides_taps(C.config), kTurns = takes_turns(C.config);
+  constexpr bool kDividesTaps = divides_taps(C.config);
   constexpr int kTaps = warpgroup_taps(C.config);
   const unsigned lane = threadIdx.x % 32;
   // Row lane % 16 of the warp's, 16-byte chunk 2 i + lane / 16 of 16 features.
   const unsigned line = (first_row<C>() + lane % 16) * 128;
   RingPosition<C.config.stages> at;
-  RingPosition<Shared<C>::kTransposed> from;
+  RingPosition<kTransposed> from;
   float sum[kTaps][32];
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
@@ -404,13 +340,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
     const bool with_bias = C.shape.bias && (!kDividesTaps || group == 0) &&
                            stream_k.sums_bias(block.row, block.column, block.group);
     float bias[2] = {};
-    int begun = 0;
     for (int step = work.begin; step < work.end; ++step) {
-      if (kTurns && static_cast<unsigned>(at.stage) % 2 != group) {
-        at.advance();
-        from.advance();
-        continue;
-      }
       ptx::mbarrier_wait(shared.dy_full(at.stage), at.parity);
       unsigned a[4][4];
 #pragma unroll
@@ -426,10 +356,9 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
               ((W::first(block.group) & 7) + (kDividesTaps ? kTaps * group : 0)) * 16,
           16 * kFeatures);
       if (W::kLast < 4 && (step + 1) % W::kSteps == 0)
-        multiply_step<kType, W::kLast>(sum, a, b, begun);
+        multiply_step<kType, W::kLast>(sum, a, b, step > work.begin);
       else
-        multiply_step<kType, 4>(sum, a, b, begun);
-      begun = 1;
+        multiply_step<kType, 4>(sum, a, b, step > work.begin);
       __syncwarp();  // one lane lets go of what all have read
       if (lane == 0) {
         ptx::mbarrier_arrive(shared.dy_empty(at.stage));
@@ -449,20 +378,8 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
         }
       }
     }
-    if constexpr (kTurns) {
-      if (!begun) {
-#pragma unroll
-        for (int tap = 0; tap < kTaps; ++tap)
-#pragma unroll
-          for (int i = 0; i < 32; ++i) sum[tap][i] = 0.0f;
-      }
-      combine<C>(shared.store(), group, sum, with_bias, bias);
-      if (group == 0 && with_bias) store_bias<C>(p, stream_k, block, bias);
-      store<C, 4>(p, shared.store(), stream_k, block, sum, static_cast<int>(4 * group));
-    } else {
-      if (with_bias) store_bias<C>(p, stream_k, block, bias);
-      store<C, kSlices>(p, shared.store(), stream_k, block, sum, 0);
-    }
+    if (with_bias) store_bias<C>(p, stream_k, block, bias);
+    store<C>(p, shared.store(), stream_k, block, sum);
   }
 }
 
@@ -492,21 +409,21 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
 // The second kernel: adds the parts of every shared item, a warp 8 columns of 16 rows at a time.
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {
-  constexpr int kTaps = warpgroup_taps(C.config), kWarps = slice_warps(C.config), kUnits = kSlices * kWarps;
+  constexpr int kTaps = warpgroup_taps(C.config), kUnits = kSlices * kSumWarps;
   const StreamK stream_k(C.shape, C.config, p.B, static_cast<int>(gridDim.x) / kReduceBlocks);
   const int lane = static_cast<int>(threadIdx.x % 32), own_warp = static_cast<int>(threadIdx.x / 32),
             warps = static_cast<int>(gridDim.x) * (kReduceThreads / 32);
   ptx::wait_for_launches_before();
   for (int all = static_cast<int>(blockIdx.x) * (kReduceThreads / 32) + own_warp;
        all < stream_k.rest() * kUnits; all += warps) {
-    const int index = all / kUnits, slice = all % kUnits / kWarps, warp = all % kWarps;
+    const int index = all / kUnits, slice = all % kUnits / kSumWarps, warp = all % kSumWarps;
     const int first = stream_k.owner(index * stream_k.depth),
               last = stream_k.owner((index + 1) * stream_k.depth - 1);
     if (first == last) continue;
     const auto part = [&](int block, int tap) {
       return reinterpret_cast<const float4*>(
           static_cast<const float*>(p.workspace) +
-          stream_k.slot(block, block == first))[((kTaps * slice + tap) * kWarps + warp) * 32 + lane];
+          stream_k.slot(block, block == first))[((kTaps * slice + tap) * kSumWarps + warp) * 32 + lane];
     };
     float4 sum[kTaps];
 #pragma unroll

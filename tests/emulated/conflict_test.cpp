@@ -138,12 +138,12 @@ const Kernel kKernels[] = {
     {"wgmma_taps_sm90_exchange_bdt", "sm_90a",
      "forward,dtype=bf16,B=1,T=136,D=64,K=4,layout=bdt,epilogue=pre+gate+residual",
      "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
-    {"wgmma_taps_sm90_weight_turns", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,K=4,wdtype=f32",
-     "wgmma_taps_sm90:tile=64x256x64,warps=4x2,stages=6,splitk=1,vec=8x8x4,cluster=1,blocks=1"},
+    {"wgmma_taps_sm90_weight_four", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,K=4,wdtype=f32",
+     "wgmma_taps_sm90:tile=128x256x64,warps=4x2,stages=5,splitk=1,vec=8x8x4,cluster=1,blocks=1"},
     {"wgmma_taps_sm90_weight_rows", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,K=3,pad=1",
      "wgmma_taps_sm90:tile=128x192x64,warps=4x2,stages=5,splitk=1,vec=8x8x4,cluster=1,blocks=1"},
     {"wgmma_taps_sm90_weight_two", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,K=2",
-     "wgmma_taps_sm90:tile=64x128x64,warps=4x2,stages=6,splitk=1,vec=8x8x4,cluster=1,blocks=1"},
+     "wgmma_taps_sm90:tile=128x128x64,warps=4x2,stages=6,splitk=1,vec=8x8x4,cluster=1,blocks=1"},
 };
 
 // Each leaves the layout one that conflicts, and most of them leave the results right.
@@ -176,7 +176,7 @@ const Edit kEdits[] = {
     {"wgmma_resident_sm90_forward", "wgmma_resident_sm90/product.cuh", "^ (line & 7)) << 4",
      "^ (line & 3)) << 4"},
     {"wgmma_taps_sm90_forward", "wgmma_taps_sm90/transpose.cuh", "^ (lane % 8)) << 4", ") << 4"},
-    {"wgmma_taps_sm90_weight_turns", "wgmma_taps_sm90.h", "taps == 3 ? 32 : 16;", "taps == 3 ? 32 : 0;"},
+    {"wgmma_taps_sm90_weight_four", "wgmma_taps_sm90.h", "taps == 3 ? 32 : 16;", "taps == 3 ? 32 : 0;"},
     {"wgmma_taps_sm90_exchange", "wgmma_taps_sm90/output.cuh", "lane / 8 % 2) ^ (line & 7)) << 4",
      "lane / 8 % 2) ^ (line & 3)) << 4"},
     {"wgmma_taps_sm90_exchange_bdt", "wgmma_taps_sm90/output.cuh", "(chunk ^ (line & 7)) << 4",

@@ -313,9 +313,8 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     add_verify_test(taps.${list} taps_${list}
                     --limit 2e8 --family wgmma_taps_sm90)
   endforeach()
-  # grad_weight of two to four taps: warpgroups with rows of their own and in turns; of eight, groups of four in turns. Copies and lanes in
-  # any order, few blocks with many tiles.
-  foreach(run few2:64x128:8:8x8x2:0 few2:128x128:6:8x8x2:1 few3:64x192:6:8x8x1:0 few3:128x192:3:8x8x1:0 few4:64x256:4:8x8x4:1 few4:64x256:6:8x8x4:0 few4:128x256:5:8x8x4:0 groups:64x256:6:8x8x4:0 groups:64x512:3:8x8x4:0)
+  # grad_weight of two to four taps and of groups of eight. Copies and lanes in any order, few blocks with many tiles.
+  foreach(run few2:128x128:4:8x8x2:0 few2:128x128:6:8x8x2:1 few3:128x192:3:8x8x1:0 few4:128x256:5:8x8x4:0 few4:128x256:4:8x8x4:1 groups:64x512:3:8x8x4:0)
     name_parts(${run} list tile stages vec raster)
     set(rest "")
     if(raster)
