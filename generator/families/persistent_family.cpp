@@ -20,7 +20,7 @@ std::string text(const llvm::Twine& t) { return t.str(); }
 // (templates/persistent/tile_scheduler.h): so many of the smallest leave room for a round more.
 constexpr int kSmallestTile = 64;
 constexpr double kMostTiles = 1 << 30;
-// Of a column that one cluster takes: more of them leave fewer clusters with x to share.
+// Row tiles of columns that clusters may take whole: x of all of them at once must stay in the L2.
 constexpr int kMostRowsByColumns = 4;
 
 std::optional<std::string> too_many_tiles(const Problem& p) {
