@@ -94,10 +94,11 @@ struct Config {
   int warps_n;
   int stages;   // tiles in flight in shared memory
   int split_k;  // grad_weight: parts of the (b,d) sum, added in a fixed order from the workspace; 1 = none
-  int raster;   // column tiles in one L2 section, which is walked longest row first; 0 = one section
-  int vec_a;    // elements of one global access to operand A (W, or dy for grad_weight)
-  int vec_b;    // operand B (x, or dy for grad_input)
-  int vec_c;    // output, residual, gate, pre
+  int raster;  // column tiles in one L2 section, which is walked longest row first; 0 = one section; 1 in persistent families: a
+               // cluster takes all rows of a column
+  int vec_a;   // elements of one global access to operand A (W, or dy for grad_weight)
+  int vec_b;   // operand B (x, or dy for grad_input)
+  int vec_c;   // output, residual, gate, pre
   int cluster;  // thread blocks of a cluster (sm_90 and later)
   int box;      // features of a bulk copy's box where fewer than 64, so that few columns of a tile are empty
   int blocks;   // thread blocks on one SM that the register budget must allow (__launch_bounds__), 0 =

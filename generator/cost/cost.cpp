@@ -25,7 +25,8 @@ struct MemorySeconds {
 double memory_bytes(const CostInput& in) {
   double bytes = in.work.memory_bytes;
   for (const Reread& reread : in.work.rereads) bytes += missed(in, reread) * reread.bytes;
-  const double passing = in.work.memory_bytes / static_cast<double>(in.device.l2_bytes) - 1;
+  // None of a product of half the L2, all of one that fills it, beside what lies there already.
+  const double passing = 2 * in.work.memory_bytes / static_cast<double>(in.device.l2_bytes) - 1;
   return bytes + in.loop.drift * std::clamp(passing, 0.0, 1.0) * in.work.common_bytes;
 }
 

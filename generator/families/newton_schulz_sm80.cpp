@@ -51,6 +51,9 @@ class NewtonSchulz final : public Family {
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
     if (p.op != Op::kNewtonSchulz)
       return text(name() + " makes newton_schulz only, the op is " + to_string(p.op));
+    if (p.T > kUsualStepRows)
+      return text("T=" + llvm::Twine(p.T) + "; " + name() + " takes at most " + llvm::Twine(kUsualStepRows) +
+                  " rows, newton_schulz_sm90 256 on sm_90a; give larger ones to gram, product by product");
     if (auto why = reject_keys(name(), keys(p, c), c)) return why;
     if (geometry::threads(c) > 512)
       return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +

@@ -73,10 +73,13 @@ class NewtonSchulz final : public Family {
       for (const int cluster : {0, 2, 4, 8})
         for (const bool divides : {false, true}) {
           if (divides && cluster == 0) continue;
-          if (cluster > 0 && p.B * p.H * cluster > 4 * target.sms) continue;
+          const bool pairs_of_256 = cluster == 2 && p.T > 192;  // that share products; others spill
+          if (cluster > 0 && !pairs_of_256 && p.B * p.H * cluster > 4 * target.sms) continue;
           const Config c = config(p, stages, cluster, divides ? cluster : 1, activation_vector(p));
           if (!reject(p, target, c)) out.push_back(c);
         }
+    const auto spills = [](const Config& c) { return c.tile_m > 192 && c.split_k == 1; };
+    if (!llvm::all_of(out, spills)) llvm::erase_if(out, spills);
     return out;
   }
 
@@ -135,7 +138,8 @@ class NewtonSchulz final : public Family {
   static double at_once(const Target& target, const Config& c, int sms) {
     return geometry::blocks(c) > 1 ? clusters_at_once(target, geometry::blocks(c)) : sms;
   }
-  // What a block does one after the other beside its products, us. Derived, never timed: a turn of a product 0.5 for the last
+  // What a block does one after the other beside its products, us. Derived; an H100 took 0.8 to 1.6 times the whole
+  // prediction (docs/experiments/newton_schulz_sm90.md): a turn of a product 0.5 for the last
   // wgmma, rounding and storing; a product's barriers 0.3, a cluster's 1.5 with what is pushed at 20 bytes a ns
   // (newton_schulz_sm80.cpp); x is read and rounded at 64 elements of a thread in 0.35, as there.
   static double chain(const Problem& p, const Config& c, int64_t rounds, int64_t panels, double of_sides) {

@@ -20,8 +20,6 @@ std::string text(const llvm::Twine& t) { return t.str(); }
 // (templates/persistent/tile_scheduler.h): so many of the smallest leave room for a round more.
 constexpr int kSmallestTile = 64;
 constexpr double kMostTiles = 1 << 30;
-// Row tiles of columns that clusters may take whole: x of all of them at once must stay in the L2.
-constexpr int kMostRowsByColumns = 4;
 
 std::optional<std::string> too_many_tiles(const Problem& p) {
   const auto edges = [](int64_t extent) {
@@ -51,7 +49,8 @@ uint32_t PersistentKernel::grid(const Problem& p, const Target& target, const Co
 }
 
 std::vector<Config> PersistentKernel::with_sections(const Problem& p, const Target& target, Config c,
-                                                    std::initializer_list<int> round, int rounds) const {
+                                                    std::initializer_list<int> round, int rounds,
+                                                    bool by_columns) const {
   const int rows = row_tiles(p, c), clusters = std::max(1, target.sms / c.cluster);
   const int64_t columns = p.H * column_units(p, c);
   const int even = clusters / std::gcd(clusters, rows);
@@ -59,7 +58,7 @@ std::vector<Config> PersistentKernel::with_sections(const Problem& p, const Targ
   rasters.insert(0);
   for (int i = 1; i <= rounds; ++i) rasters.insert(i * even);
   rasters.erase(1);
-  if (rows > 1 && rows <= kMostRowsByColumns && columns >= clusters) rasters.insert(1);
+  if (by_columns && rows == 2 && columns >= clusters) rasters.insert(1);
   std::vector<Config> out;
   for (int raster : rasters) {
     // Narrower sections than one round would be widened by the kernel.

@@ -86,18 +86,18 @@ void put_product(Work& work, const Problem& p, const ProductWalk& walk, const st
   work.first = first_rows(tiles, walk.rows_at_once(), walk.columns);
   work.first_bytes = static_cast<double>(p.B * p.H * p.T) * static_cast<double>(p.D * element_size(p.dtype));
   for (const Run& tile : tiles) add(work.all, tile, walk.columns);
-  const double blocks = schedule::ceil_div(static_cast<int>(p.T), kPanel);
-  if (!walk.by_columns && blocks <= kShortColumn) {
-    const double reads = std::accumulate(tiles.begin(), tiles.end(), 0.0,
-                                         [](double sum, const Run& tile) { return sum + tile.steps[0]; });
-    work.common_bytes = std::max(0.0, reads / blocks - 1) * work.first_bytes;
-  }
   put_runs(work, walk.clusters, false, [&](int cluster) {
     Run own;
     TileScheduler scheduler = walk.scheduler(cluster);
     for (int row = 0, column = 0; scheduler.next(row, column);) add(own, tiles[static_cast<size_t>(row)]);
     return own;
   });
+}
+
+void put_common_bytes(Work& work, const Problem& p, const ProductWalk& walk, double steps) {
+  const double blocks = schedule::ceil_div(static_cast<int>(p.T), kPanel);
+  if (!walk.by_columns && blocks <= kShortColumn)
+    work.common_bytes = std::max(0.0, steps / blocks - 1) * work.first_bytes;
 }
 
 void put_slice_runs(Work& work, const ProductWalk& walk, const std::vector<Run>& tiles, int slices,

@@ -95,7 +95,7 @@ class Product final : public PersistentKernel {
           continue;
         for (int cluster : {1, 2})
           for (const Config& c : with_sections(
-                   p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster, box), {8, 16, 32}, 2))
+                   p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster, box), {8, 16, 32}, 2, true))
             for (Access path : weight_paths(p)) {
               Config own = with_weights(p, c, path);
               if (geometry::numbers_bytes(shape, own) > kMostNumbersBytes) continue;
@@ -237,6 +237,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
                    residual ? 1 : 0);
   else
     put_product(work, p, walk, tiles);
+  if (!geometry::slices(c)) put_common_bytes(work, p, walk, steps);
   const double width = static_cast<double>(walk.section) * sharers * c.tile_n;
   work.rereads = {panel_reread(p, walk, width, steps * geometry::kPanel)};
   work.memory_bytes = count_work(p).min_bytes;

@@ -47,13 +47,13 @@ def _check_form(form: str) -> None:
 
 
 def may_be_one_launch(m: int, steps: int, form: str, double: bool) -> bool:
-    """Whether matrices of m rows, the shorter side, are one launch in a batch of some size, on a GPU that has it (Ampere and later)."""
+    """Whether matrices of m rows, the shorter side, are one launch in a batch of some size, on a GPU that has it (Ampere and later, Hopper from 129 rows on)."""
     _check_form(form)
     fits = m <= _MOST_ROWS and steps <= _MOST_STEPS and not double
     if form == "one_launch" and not fits:
         raise ValueError(
-            f"form='one_launch' with {m} rows or columns, {steps} steps{' in float64' if double else ''}; allowed: at most {_MOST_ROWS} rows or "
-            f"columns, {_MOST_STEPS} steps, float16, bfloat16 and float32; form='auto' makes products one by one of others"
+            f"form='one_launch' with {m} rows or columns, {steps} steps{' in float64' if double else ''}; allowed: at most 128 rows or "
+            f"columns, on Hopper {_MOST_ROWS}, {_MOST_STEPS} steps, float16, bfloat16 and float32; form='auto' makes products one by one of others"
         )
     return fits and form in ("auto", "one_launch")
 
@@ -64,9 +64,9 @@ def suits_one_launch(n: int, m: int, k: int, clusters: bool, hopper: bool) -> bo
     One H200, 2026-11-28, f32, us: 1 x 128 x 1024 58 for 74, 4 x 128 x 4096 87 for 95, 16 x 128 x 8192 250 for 275, 8 x 128 x 11008 193 for
     207, but 1 x 128 x 8192 143 for 86, 1 x 64 x 16384 102 for 86. Without clusters, on an H100: 64 x 128 x 1024 180 for 339, 128 x 128 x 4096
     581 for 1295, but 16 x 128 x 4096 440 for 209. Of 129 to 256 rows, by wgmma, which Hopper alone has, on an H100: 32 x 256 x 256 100 for
-    123, 32 x 160 x 512 100 for 138, 128 x 256 x 1024 531 for 731, but 8 x 256 x 2048 154 for 124."""
+    123, 32 x 160 x 512 100 for 138, 64 x 192 x 768 141 for 224, 128 x 256 x 1024 531 for 731, but 8 x 256 x 2048 154 for 124."""
     if m > 128:
-        return hopper and n >= 32 and k <= 4 * m
+        return hopper and k <= 4 * m and (n >= 64 or (n >= 32 and m * k <= 160 * 512))
     if clusters:
         return n >= 8 or k <= 4096
     return n >= 64 or k <= (4096 if m <= 64 else 1024)

@@ -128,7 +128,7 @@ def test_what_goes_in_one_launch_is_known_when_a_program_is_compiled():
         problems = asked(lambda a: tj.orthogonalize(a, form=form, steps=steps), of(*given))
         assert problems and all(problem.startswith("gram,") for problem in problems), (given, form, steps)
     turing, ampere = primitive.Device(0, False, False, False), primitive.Device(0, True, False, False)
-    hopper, blackwell, large = primitive.SOME_DEVICE, primitive.Device(0, True, True, False), of(32, 129, 200)
+    hopper, blackwell, large = primitive.Device(0, True, True, True), primitive.SOME_DEVICE, of(32, 129, 200)
     few = of(4, 65, 2048)
     for x, device, form, wanted in (
         (half, ampere, "auto", True),

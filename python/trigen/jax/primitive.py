@@ -246,7 +246,7 @@ class Device(NamedTuple):
     is_hopper: bool
 
 
-SOME_DEVICE = Device(0, True, True, True)  # of a machine that is not here
+SOME_DEVICE = Device(0, True, True, False)  # of a machine that is not here
 
 
 @functools.lru_cache(maxsize=None)

@@ -83,7 +83,7 @@ class NewtonSchulz {
   // rule of Python's suits_one_launch.
   static constexpr bool suits_one_launch(int64_t n, int64_t m, int64_t k, bool clusters,
                                          bool hopper) noexcept {
-    if (m > 128) return hopper && n >= 32 && k <= 4 * m;
+    if (m > 128) return hopper && k <= 4 * m && (n >= 64 || (n >= 32 && m * k <= 160 * 512));
     return clusters ? n >= 8 || k <= 4096 : n >= 64 || k <= (m <= 64 ? 4096 : 1024);
   }
 
