@@ -140,8 +140,7 @@ ConfigKey split_key(const Problem& p) {
 }
 
 ConfigKey raster_key() {
-  return range_key(&Config::raster, 0, 65536,
-                   "sections have columns, 0 is one section");
+  return range_key(&Config::raster, 0, 65536, "sections have columns, 0 is one section");
 }
 
 ConfigKey range_key(int Config::*number, int least, int most, std::string why) {

@@ -47,7 +47,7 @@ def _check_form(form: str) -> None:
 
 
 def may_be_one_launch(m: int, steps: int, form: str, double: bool) -> bool:
-    """Whether matrices of m rows, the shorter side, are one launch in a batch of some size, on a GPU that has it (Ampere and later, Hopper from 129 rows on)."""
+    """Whether matrices of m rows, the shorter side, are one launch in a batch of some size, on a GPU that has it (Ampere and later; Hopper from 129 rows)."""
     _check_form(form)
     fits = m <= _MOST_ROWS and steps <= _MOST_STEPS and not double
     if form == "one_launch" and not fits:
