@@ -45,7 +45,8 @@ class PersistentKernel {
   // to `rounds` whole rounds of the machine, and, `by_columns`, columns one by one where they have two row tiles
   // (three and four lost: docs/experiments/wgmma_sm90.md).
   std::vector<Config> with_sections(const Problem& problem, const Target& target, Config config,
-                                    std::initializer_list<int> round, int rounds, bool by_columns = false) const;
+                                    std::initializer_list<int> round, int rounds,
+                                    bool by_columns = false) const;
   static int row_tiles(const Problem& problem, const Config& config);
 
   // `config` with its open keys set wherever `keys` leaves no choice.
