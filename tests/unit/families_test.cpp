@@ -322,10 +322,11 @@ TEST(Families, IterationsByWgmmaRefuseByRule) {
 
 // By mma.sync 128 rows are the most.
 TEST(Families, IterationsOfMoreRowsAreHoppersAlone) {
-  EXPECT_EQ(refusal("newton_schulz_sm80", "sm_80", "newton_schulz,dtype=bf16,B=2,T=200,D=256,K=5",
-                    "tile=128x32x16,warps=4x2,stages=2,splitk=1,vec=1x8x2"),
-            "T=200; newton_schulz_sm80 takes at most 128 rows, newton_schulz_sm90 256 on sm_90a; give larger ones "
-            "to gram, product by product");
+  EXPECT_EQ(
+      refusal("newton_schulz_sm80", "sm_80", "newton_schulz,dtype=bf16,B=2,T=200,D=256,K=5",
+              "tile=128x32x16,warps=4x2,stages=2,splitk=1,vec=1x8x2"),
+      "T=200; newton_schulz_sm80 takes at most 128 rows, newton_schulz_sm90 256 on sm_90a; give larger ones "
+      "to gram, product by product");
 }
 
 // Whatever this family takes, it has configs for, each of them legal, and the workspace holds both operands.
