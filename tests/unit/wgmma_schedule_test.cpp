@@ -210,7 +210,7 @@ TEST(TileScheduler, EveryTileOnce) {
   }
 }
 
-// Whole columns, and the rest as a section: nobody has more than one tile above his share of it.
+// Whole columns to every cluster, and of those that are left at most one column's work.
 TEST(TileScheduler, ColumnsOneByOne) {
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i) {
