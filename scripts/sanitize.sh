@@ -93,6 +93,10 @@ wgmma_tf32_sm90_taps tf32_taps_forward --limit 2e8 --family wgmma_tf32_sm90 --co
 wgmma_tf32_sm90_taps_grad_input tf32_taps_grad_input --limit 2e8 --family wgmma_tf32_sm90
 wgmma_tf32_sm90_taps_copied tf32_taps_copied --family wgmma_tf32_sm90
 wgmma_tf32_sm90_grad_weight tf32_grad_weight --family wgmma_tf32_sm90
+wgmma_tf32_sm90_squares tf32_grad_weight --family wgmma_tf32_sm90 --config tile=128x128x32,warps=8x1,stages=6,splitk=2,vec=4x4x8,cluster=4,blocks=1
+wgmma_tf32_sm90_slices tf32_grad_weight --family wgmma_tf32_sm90 --config tile=64x64x32,warps=4x1,stages=5,splitk=2,vec=4x4x1,cluster=2,blocks=1
+wgmma_tf32_sm90_slice_alone tf32_grad_weight --family wgmma_tf32_sm90 --config tile=64x128x32,warps=4x1,stages=9,splitk=1,vec=4x4x8,cluster=1,blocks=1
+wgmma_tf32_sm90_stacked tf32_stacked --family wgmma_tf32_sm90 --config tile=64x64x32,warps=8x1,stages=6,splitk=5,vec=4x4x1,cluster=1,blocks=1
 wgmma_resident_sm90 resident128 --family wgmma_resident_sm90 --config tile=128x64x64,warps=4x2,stages=4,splitk=1,raster=1,vec=8x8x8,cluster=1,blocks=1
 wgmma_resident_sm90_rows192 resident192 --family wgmma_resident_sm90
 wgmma_resident_sm90_rows64 resident64 --family wgmma_resident_sm90 --config tile=64x128x64,warps=4x1,stages=2,splitk=1,raster=1,vec=1x8x8,cluster=1,blocks=1

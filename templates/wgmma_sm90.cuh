@@ -9,7 +9,6 @@
 
 #include "pack.cuh"
 #include "pack_activations.cuh"
-#include "persistent/grad_weight.cuh"
 #include "persistent/reduce.cuh"
 #include "persistent/slices.cuh"
 #include "wgmma_sm90/product.cuh"
@@ -19,14 +18,10 @@ namespace trigen::wgmma_sm90 {
 template <Kernel C, class... Operands>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b,
                                     const TensorMap& output, const Operands&... operands) {
-  if constexpr (makes_weights(C.shape.op)) {
-    if constexpr (persistent::weight::slices(C.config))
-      persistent::weight::run_slices<C>(p, a, b, output);
-    else
-      persistent::weight::run<C>(p, a, b, output);
-  } else {
+  if constexpr (makes_weights(C.shape.op))
+    persistent::weight::run<C>(p, a, b, output);
+  else
     run_product<C>(p, a, b, persistent::output_maps<C>(output, operands...));
-  }
 }
 
 // The launch before a product whose W is packed: rows that are not aligned, or f32 where that is quicker.

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "pack_activations.cuh"
-#include "persistent/grad_weight.cuh"
 #include "persistent/reduce.cuh"
+#include "persistent/slices.cuh"
 #include "wgmma_tf32_sm90/pack.cuh"
 #include "wgmma_tf32_sm90/product.cuh"
 

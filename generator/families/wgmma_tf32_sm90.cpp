@@ -157,7 +157,10 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
 }
 
 constexpr TiledWeight::Tile kWeightTiles[] = {
-    {128, 256, 4, 1}, {128, 256, 3, 1}, {128, 128, 6, 1}, {128, 128, 5, 1}, {128, 256, 4, 2}};
+    {128, 256, 4, 1}, {128, 256, 3, 1}, {128, 128, 6, 1},     {128, 128, 5, 1},
+    {128, 256, 4, 2}, {128, 128, 6, 4}, {64, 64, 6, 1, true}, {128, 128, 6, 2},
+    {128, 128, 6, 3}, {64, 64, 5, 1},   {64, 64, 5, 2},       {64, 64, 5, 3},
+    {64, 64, 5, 4},   {64, 64, 5, 6},   {64, 64, 5, 8},       {64, 128, 9, 1}};
 
 class WgmmaTf32Sm90 final : public PersistentFamily {
  public:

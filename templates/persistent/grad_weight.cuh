@@ -511,20 +511,24 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
   output.finish();
 }
 
+// The tile of ones that sums dy's rows, by the block's first threads.
+template <Kernel C, typename G>
+__device__ __forceinline__ void write_ones() {
+  if (threadIdx.x < kOnesBytes / 4)
+    reinterpret_cast<unsigned*>(shared_memory() + G::kSharedBytes - kOnesBytes)[threadIdx.x] =
+        C.shape.dtype == DType::kF32 ? __float_as_uint(1.0f) : pack<C.shape.dtype>(1.0f, 1.0f);
+  ptx::fence_async_shared();
+}
+
 template <Kernel C>
-__device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, const TensorMap& map_x,
-                                    const TensorMap& map_dw) {
+__device__ __forceinline__ void run_tiles(const Params& p, const TensorMap& map_dy, const TensorMap& map_x,
+                                          const TensorMap& map_dw) {
   using G = Geometry<C>;
   const Extents<C> z(p);
   const StreamK stream_k = stream_k_of<C>(p, z, static_cast<int>(gridDim.x) / C.config.cluster);
   const auto rank = static_cast<int>(rank_in_cluster<G>());
   const bool itself = multiplies_itself<C>(p);
-  if constexpr (C.shape.bias) {
-    if (threadIdx.x < kOnesBytes / 4)
-      reinterpret_cast<unsigned*>(shared_memory() + G::kSharedBytes - kOnesBytes)[threadIdx.x] =
-          C.shape.dtype == DType::kF32 ? __float_as_uint(1.0f) : pack<C.shape.dtype>(1.0f, 1.0f);
-    ptx::fence_async_shared();
-  }
+  if constexpr (C.shape.bias) write_ones<C, G>();
   const Ring<G> ring = ring_of_block<G>();
   if constexpr (stacks(C.config)) clear_unfilled<C>(ring.base);
   prepare<G>([&] { ring.init(); }, map_dy, map_x, map_dw);

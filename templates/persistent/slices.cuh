@@ -63,12 +63,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   constexpr bool kAlone = kSlices == 1;
   const int rank = kAlone ? 0 : static_cast<int>(ptx::cluster_rank());
   const Ring<G> ring = ring_of_block<G>();
-  if constexpr (C.shape.bias) {
-    if (threadIdx.x < kOnesBytes / 4)
-      reinterpret_cast<unsigned*>(shared_memory() + G::kSharedBytes - kOnesBytes)[threadIdx.x] =
-          pack<C.shape.dtype>(1.0f, 1.0f);
-    ptx::fence_async_shared();
-  }
+  if constexpr (C.shape.bias) write_ones<C, G>();
   if (threadIdx.x == 0) {
     ring.init();
     ptx::tma_prefetch(map_dy);
@@ -144,6 +139,16 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       ptx::cluster_sync();
     if (tile.any) add_sent<C>(p, ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
   }
+}
+
+// The launch that multiplies.
+template <Kernel C>
+__device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, const TensorMap& map_x,
+                                    const TensorMap& map_dw) {
+  if constexpr (slices(C.config))
+    run_slices<C>(p, map_dy, map_x, map_dw);
+  else
+    run_tiles<C>(p, map_dy, map_x, map_dw);
 }
 
 }  // namespace trigen::persistent::weight

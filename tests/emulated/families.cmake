@@ -255,7 +255,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
 endif()
 
 # wgmma_tf32_sm90, which small problems are not given: tiles of forward and grad_input (tokens x features, stages, blocks of a
-# cluster), and of grad_weight (the last two: parts, elements of a store).
+# cluster), and of grad_weight (the last two: parts, elements of a store), squares and slices among them, and whole batches in a panel.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   set(runs)
   foreach(tile 256x128:4:1 256x128:4:2 192x128:4:1 128x128:5:2 64x128:8:1 256x64:5:2 128x64:8:1)
@@ -264,10 +264,15 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(tile 256x128:4:2 192x128:4:1 128x64:3:2 64x128:2:1 64x64:8:1)
     list(APPEND runs taps_forward:${tile}:1x4x4 taps_grad_input:${tile}:1x4x4)
   endforeach()
-  foreach(run ${runs} packed:256x128:4:2:1x4x4 packed:64x128:8:1:1x4x4 grad_weight:128x256:4:1:3:8 grad_weight:128x256:3:2:1:8 grad_weight:128x128:6:1:5:1)
+  foreach(run ${runs} packed:256x128:4:2:1x4x4 packed:64x128:8:1:1x4x4 grad_weight:128x256:4:1:3:8 grad_weight:128x256:3:2:1:8 grad_weight:128x128:6:1:5:1
+          grad_weight:128x128:6:4:2:8 grad_weight:128x128:2:3:3:1 grad_weight:64x64:5:1:1:8 grad_weight:64x64:11:2:2:1 grad_weight:64x128:9:1:1:1)
     name_parts(${run} op tile stages cluster last vec)
     if(op STREQUAL grad_weight)
-      set(rest "warps=8x1,stages=${stages},splitk=${last},vec=4x4x${vec}")
+      set(warps 8)
+      if(tile MATCHES "^64x")
+        set(warps 4)
+      endif()
+      set(rest "warps=${warps}x1,stages=${stages},splitk=${last},vec=4x4x${vec}")
     else()
       string(REGEX REPLACE ".*x" "" features ${tile})
       math(EXPR warps "${features} / 16")
@@ -283,6 +288,9 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5)
   endforeach()
   add_verify_test(tf32.taps_copied tf32_taps_copied --family wgmma_tf32_sm90)
+  add_verify_test(tf32.stacked tf32_stacked SHARED
+                  --family wgmma_tf32_sm90 --config tile=64x64x32,warps=8x1,stages=6,splitk=5,vec=4x4x1,cluster=1,blocks=1
+                  ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5)
 endif()
 
 # Taps on wide tiles: products of four widths in one tile, pairs of blocks that share the weights. Small ones: four blocks of the input

@@ -255,8 +255,8 @@ TEST(Families, KeysOfPersistentFamiliesAreRefusedByTheirTables) {
   EXPECT_EQ(wgmma("tile=128x256x64,warps=8x1,stages=4,splitk=2,raster=33,vec=8x8x8,cluster=1,blocks=1"),
             "split_k=2 is for grad_weight, gram and clusters of tiles of 64 rows; try split_k=1");
   EXPECT_EQ(refusal("wgmma_tf32_sm90", "sm_90a", "grad_weight,dtype=f32,B=4,T=512,D=1024,math=tf32",
-                    "tile=128x128x32,warps=8x1,stages=4,splitk=2,vec=4x4x8,cluster=2,blocks=1"),
-            "cluster=2: wgmma_tf32_sm90 takes 1; try cluster=1");
+                    "tile=128x256x32,warps=8x1,stages=4,splitk=2,vec=4x4x8,cluster=4,blocks=1"),
+            "cluster=4: wgmma_tf32_sm90 takes 1 or 2; try cluster=2");
 }
 
 TEST(Families, SplitRefusalsNameTheRule) {
