@@ -216,7 +216,7 @@ def _times(q, x) -> torch.Tensor:
 
 
 _BATCHED = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-_LARGE = 1 << 21  # elements from which on a matrix of a list has launches of its own, in place of a copy
+_LARGE = 1 << 23  # elements from which on a matrix of a list has launches of its own, in place of a copy
 
 
 def _group(size, wide, members, triples, eps, form, product=gram) -> None:
