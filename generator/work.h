@@ -119,7 +119,9 @@ struct Work {
   double first_bytes = 0;
   Run first = {.steps = {}, .tiles = 0, .count = 0};
   std::vector<Reread> rereads = {};
-  double common_bytes = 0;   // that blocks of one column read beside each other, as far apart as they drift
+  // What blocks of one column read beside each other, as far apart as they drift: bytes; under way to an SM; which share of the L2 all
+  // SMs' rings fill when some of it is read again, and how many times the L2 passes through it before as much is as ever will be.
+  double common_bytes = 0, ring_bytes = 0, common_from = 0, common_after = 1;
   double l2_bytes = 0;       // between SMs and L2, of the product
   double sector_writes = 0;  // of the output, by stores whose lanes write few bytes of each sector
   double chained = 0;        // loads that one thread does one after the other beside the steps

@@ -22,12 +22,21 @@ struct MemorySeconds {
   double all = 0, first = 0;
 };
 
+// The share of Work::common_bytes that misses the L2: the more, the more of it rings fill, and the longer blocks have had to drift apart.
+double drifted(const CostInput& in) {
+  constexpr double kBetween = 0.1;  // of the L2: so much more in rings, and nothing more is lost
+  constexpr double kBegins = 0.4;   // of Work::common_after
+  const auto l2 = static_cast<double>(in.device.l2_bytes);
+  const double rings = in.device.sms * in.work.ring_bytes / l2,
+               passed = in.work.memory_bytes / l2 / in.work.common_after;
+  return in.loop.drift * std::clamp((rings - in.work.common_from) / kBetween, 0.0, 1.0) *
+         std::clamp((passed - kBegins) / (1 - kBegins), 0.0, 1.0);
+}
+
 double memory_bytes(const CostInput& in) {
   double bytes = in.work.memory_bytes;
   for (const Reread& reread : in.work.rereads) bytes += missed(in, reread) * reread.bytes;
-  // None of a product of half the L2, all of one that fills it, beside what lies there already.
-  const double passing = 2 * in.work.memory_bytes / static_cast<double>(in.device.l2_bytes) - 1;
-  return bytes + in.loop.drift * std::clamp(passing, 0.0, 1.0) * in.work.common_bytes;
+  return bytes + drifted(in) * in.work.common_bytes;
 }
 
 MemorySeconds memory_seconds(const CostInput& in) {

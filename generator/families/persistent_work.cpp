@@ -14,9 +14,9 @@ namespace trigen {
 
 using namespace persistent;
 
-// Blocks of 64 tokens of columns that fit a ring nearly: blocks that share one drift apart (docs/experiments/wgmma_sm90.md,
-// "Columns one by one"). From 384 tokens on a tenth of what is shared is read again, which the rates have.
-constexpr int kShortColumn = 4;
+// Blocks of 64 tokens. Blocks that share a column drift apart (docs/experiments/wgmma_sm90.md, "Columns one by one"), at once where
+// it fits a ring nearly; columns of more than kCountedColumn were not counted.
+constexpr int kShortColumn = 4, kCountedColumn = 8;
 
 int product_diag(const Problem& p) { return static_cast<int>(transposes(p.op) ? -p.diag : p.diag); }
 
@@ -94,10 +94,13 @@ void put_product(Work& work, const Problem& p, const ProductWalk& walk, const st
   });
 }
 
-void put_common_bytes(Work& work, const Problem& p, const ProductWalk& walk, double steps) {
+void put_common_bytes(Work& work, const Problem& p, const Config& c, const ProductWalk& walk, double steps) {
   const double blocks = schedule::ceil_div(static_cast<int>(p.T), kPanel);
-  if (!walk.by_columns && blocks <= kShortColumn)
-    work.common_bytes = std::max(0.0, steps / blocks - 1) * work.first_bytes;
+  if (walk.by_columns || blocks > kCountedColumn) return;
+  work.common_bytes = std::max(0.0, steps / blocks - 1) * work.first_bytes;
+  work.ring_bytes = 128.0 * c.stages * (c.tile_m + c.tile_n);
+  work.common_from = 0.18 + 0.03 * blocks;
+  work.common_after = blocks <= kShortColumn ? 1 : 8;
 }
 
 void put_slice_runs(Work& work, const ProductWalk& walk, const std::vector<Run>& tiles, int slices,
