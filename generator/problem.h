@@ -58,6 +58,7 @@ struct Problem {
   // element.
   int64_t align = 16;   // x, y and what has their shape
   int64_t walign = 16;  // W or dW
+  int64_t pointers = 0;  // gram: 1 if a run may name matrices by arrays of pointers
   Epilogue epilogue;
   bool operator==(const Problem&) const = default;
 };

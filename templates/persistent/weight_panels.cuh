@@ -69,6 +69,7 @@ __device__ __forceinline__ void store_panel(const Params& p, Output& output, con
     } else if constexpr (s.op == Op::kGram) {
       const int first = column + lane % 4 * 2;  // the thread's first column
       const gram::PanelOfC<C> addend(p, head, row + own, first, tokens);
+      const MappedMatrix to = mapped_output<C>(p, head);
       const auto finish = [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
@@ -78,11 +79,11 @@ __device__ __forceinline__ void store_panel(const Params& p, Output& output, con
         }
       };
       if constexpr (!kSymmetric)
-        output.store(sum, map, column, row, 0, head, finish);
+        output.store(sum, map, column, row, to.c2, to.c3, finish);
       else if (inside)
-        output.store_mirrored(sum, map, column, row, head, finish);
+        output.store_mirrored(sum, map, column, row, to.c2, to.c3, finish);
       else
-        output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, head, finish);
+        output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, to.c2, to.c3, finish);
     } else {
       output.store(sum, map, column, row, 0, head, [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
