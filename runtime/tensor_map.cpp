@@ -92,8 +92,8 @@ CUresult encode_tensor_map(const DriverApi& api, const TensorMapSpec& spec, cons
     strides[i] = static_cast<unsigned long long>(memory.strides[i > 0 && spec.extents[i + 1] == 1 ? 0 : i]);
   void* base = memory.data;
   if (spec.memory) {
-    base = std::bit_cast<void*>(uintptr_t{MemoryMap::kBase});
-    extents[2] = 1ull << MemoryMap::kLowBits, strides[1] = MemoryMap::kLowStride;
+    base = std::bit_cast<void*>(uintptr_t{MemoryMap::base(std::bit_cast<uintptr_t>(base))});
+    extents[2] = 1ull << MemoryMap::kLowBits, strides[1] = MemoryMap::kPiece;
     extents[3] = 1ull << MemoryMap::kHighBits, strides[2] = MemoryMap::kHighStride;
   }
   const unsigned box[4] = {static_cast<unsigned>(spec.columns), static_cast<unsigned>(spec.rows), 1,

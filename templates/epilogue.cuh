@@ -144,9 +144,8 @@ __device__ __forceinline__ void store_weights(const Params& p, const Sizes& z, i
     for (int i = 0; i < kVec; ++i)
       if (i >= begin && i < end) v[i] = gram::value<C>(p, head, t, column + i, v[i]);
   }
-  auto* const to =
-      static_cast<Storage<kW>*>(matrix_origin<C>(p.w, p.w_head, head)) +
-      (matrix_offset<C>(p.w_head, head) + t * p.w_row + column + (kBand<C> ? z.width - 1 - t : 0));
+  auto* const to = static_cast<Storage<kW>*>(p.w) +
+                   (head * p.w_head + t * p.w_row + column + (kBand<C> ? z.width - 1 - t : 0));
   static_assert(kDense<C> || kVec == 1, "elements of a band are stored one by one: vec_c is 1");
   if constexpr (kBand<C> && s.zero_outside) {
     if (column == 0)

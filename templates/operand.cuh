@@ -142,7 +142,7 @@ struct ActivationOperand {
       : z(z), depth(depth) {
     const bool reads_y = C.shape.op == Op::kGradInput || S == Side::kA;
     const Activations& t = reads_y ? p.y : p.x;
-    base = static_cast<const Storage<kDType>*>(matrix_origin<C>(t.data, t.head, head)) + matrix_offset<C>(t.head, head);
+    base = static_cast<const Storage<kDType>*>(t.data) + head * t.head;
     batch = t.batch;
     row = t.row;
   }

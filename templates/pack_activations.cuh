@@ -63,8 +63,12 @@ __device__ __forceinline__ void store_run(Storage<kType>* to, unsigned word, int
 template <Kernel C>
 __device__ __forceinline__ Storage<C.shape.dtype>* element(const Activations& t, long long batch, int head,
                                                            long long row, long long column) {
-  return static_cast<Storage<C.shape.dtype>*>(matrix_origin<C>(t.data, t.head, head)) +
-         (batch * t.batch + matrix_offset<C>(t.head, head) + row * t.row + column);
+  if constexpr (C.shape.pointers)
+    return static_cast<Storage<C.shape.dtype>*>(first_of<C.shape.dtype>(t.data, t.head, head)) +
+           (batch * t.batch + row * t.row + column);
+  else
+    return static_cast<Storage<C.shape.dtype>*>(t.data) +
+           (batch * t.batch + head * t.head + row * t.row + column);
 }
 
 template <Kernel C>
@@ -135,8 +139,9 @@ __device__ __forceinline__ void copy_joined(const Activations& from, const Activ
   const auto* const source = element<C>(from, 0, head, token, 0);
   auto* const target = element<C>(to, 0, head, token, 0);
   // Words of memory do not cross batches.
-  const bool words = (from.batch | matrix_offset<C>(from.head, 1) | from.row | features) % kEach == 0 &&
-                     reinterpret_cast<unsigned long long>(matrix_origin<C>(from.data, from.head, head)) % 4 == 0;
+  const bool words =
+      (from.batch | (C.shape.pointers ? 0 : from.head) | from.row | features) % kEach == 0 &&
+      reinterpret_cast<unsigned long long>(C.shape.pointers ? static_cast<const void*>(source) : from.data) % 4 == 0;
   unsigned word[kSteps] = {};
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {

@@ -83,6 +83,8 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   // What grad_weight's clusters ask for twice takes longer than the latency that it hides (docs/experiments/wgmma_sm90-grad_weight.md).
   if ((kAlone || C.shape.op == Op::kGram) && !C.shape.pointers && tile.any && threadIdx.x == 128 * G::kConsumers)
     prefetch_slice<C>(tile, stream_k.depth, features, rank, map_dy, map_x);
+  if constexpr (C.shape.pointers)
+    if (tile.any && threadIdx.x == 0) prefetch_pointers<C>(p, tile.head, 1, 0);
   // Every block has begun, and the writes of its first threads are visible.
   if constexpr (kAlone)
     __syncthreads();
@@ -104,6 +106,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     return;
   }
   float sum[kN / 2], bias[4];
+  const auto& own = at_head<C>(p, tile.any ? tile.head : 0);
   if (tile.any) {
     RingPosition<C.config.stages> at;
     const int count = (stream_k.depth - rank + kSlices - 1) / kSlices;
@@ -125,10 +128,11 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       write_bias<C>(p, tile.head, z.tokens, row + 8, bias[2]);
     }
     OutputPanels<G> output(ring, group);
+    const MappedMatrix to_dw = mapped_output<C>(p, own, tile.head);
 #pragma unroll
     for (int i = 0; i < kN / kPanel; ++i) {
       if (i >= tile.panels) break;
-      store_panel<C>(p, output, sum + 32 * i, map_dw, tile.head, 0, z.tokens, z.diag,
+      store_panel<C>(own, output, sum + 32 * i, map_dw, to_dw, tile.head, 0, z.tokens, z.diag,
                      tile.row + kPanel * static_cast<int>(group), tile.column + kPanel * i);
     }
     output.finish();
@@ -143,7 +147,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       ptx::named_barrier(1, 128 * G::kConsumers);
     else
       ptx::cluster_sync();
-    if (tile.any) add_sent<C>(p, ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
+    if (tile.any) add_sent<C>(own, ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
   }
 }
 

@@ -55,8 +55,8 @@ __device__ __forceinline__ void write_element(const Params& p, int head, int row
   constexpr Shape s = C.shape;
   const bool inside = in_triangle<C>(row, column, diag);
   if (!inside && !s.zero_outside) return;
-  auto* const to = static_cast<Storage<s.wdtype>*>(matrix_origin<C>(p.w, p.w_head, head)) +
-                   (matrix_offset<C>(p.w_head, head) + row * p.w_row + static_cast<long long>(column));
+  auto* const to = static_cast<Storage<s.wdtype>*>(p.w) +
+                   (head * p.w_head + row * p.w_row + static_cast<long long>(column));
   if (!inside)
     v = 0.0f;
   else if (s.accumulate)

@@ -165,9 +165,10 @@ __device__ __forceinline__ void split_operands(const Params& p) {
   const auto block = static_cast<int>(rest % ws.blocks);
   const auto head = static_cast<int>(rest / ws.blocks % heads),
              batch = static_cast<int>(rest / ws.blocks / heads);
-  const Activations& from = is_a || s.op == Op::kGradInput ? p.y : p.x;
+  const auto& own = at_head<C>(p, head);
+  const Activations& from = is_a || s.op == Op::kGradInput ? own.y : own.x;
   constexpr int kVec = kWeight && C.config.vec_a < C.config.vec_b ? C.config.vec_a : C.config.vec_b;
-  read_box<kVec>(v, static_cast<const float*>(matrix_origin<C>(from.data, from.head, head)) + batch * from.batch + matrix_offset<C>(from.head, head), from.row,
+  read_box<kVec>(v, static_cast<const float*>(from.data) + batch * from.batch + head * from.head, from.row,
                  64 * block, 64 * panel, tokens, features);
   if (is_a) {
     float* sums = !s.bias ? nullptr
