@@ -51,6 +51,15 @@ __device__ __forceinline__ void prefetch_pointers(const Params& p, int first, in
   }
 }
 
+// Those of the matrix that a block writes, and of C's, into the L1, while it is multiplied: registers are dear there. Behind
+// griddepcontrol.wait.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_output(const Params& p, int head) {
+  if (p.w_head < 0) ptx::prefetch_l1(static_cast<void* const*>(p.w) + head);
+  if (C.shape.residual && p.residual.head < 0)
+    ptx::prefetch_l1(static_cast<void* const*>(p.residual.data) + head);
+}
+
 // A matrix in its tensor map: the two outer coordinates, head and batch of activations, 0 and head of D. Of a problem with
 // pointers the maps are of all memory (matrices.h), and the coordinates say where the matrix begins.
 struct MappedMatrix {

@@ -374,8 +374,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   const Place<C> place(rank);
   for (WorkTile work; walk.next(work);) {
     const int head = work.copy / kTaps<C>, tap = work.copy - head * kTaps<C>;
-    const auto& own = at_head<C>(p, head);
-    const MappedMatrix to_dw = mapped_output<C>(p, own, head);
+    if (C.shape.pointers && threadIdx.x % 128 == 0) prefetch_output<C>(p, head);
     const bool with_bias = sums_bias<C>(stream_k, work, place, tap);
     float bias[4];
     const int first_row = kEdge<C> * work.row + 128 * place.row,
@@ -425,7 +424,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
 #pragma unroll
       for (int i = 0; i < kN / 64; ++i) {
         if (i >= 2 && work.narrow) continue;
-        store_panel<C>(own, output, sum + 32 * i, map_dw, to_dw, head, tap, tokens, diag,
+        store_panel<C>(p, output, sum + 32 * i, map_dw, head, tap, tokens, diag,
                        first_row + 64 * static_cast<int>(group), first_column + 64 * i);
       }
     }
@@ -504,8 +503,6 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
               first_column = kEdge<C> * work.column + 128 * place.column;
     const bool dropped = Geometry<C>::kSquares && !fills_outside(C.shape) &&
                          !touched<C>(p, first_row, first_column, tokens, diag);
-    const auto& own = at_head<C>(p, work.copy);
-    const MappedMatrix to_dw = mapped_output<C>(p, own, work.copy);
     if (tile > 0) ptx::named_barrier(kTurn + static_cast<int>(group), 256);
     if (dropped)
       drop_work<C>(ring, at, work, features, 0, lane);
@@ -518,7 +515,7 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
     for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int i = 0; i < C.config.tile_n / 64; ++i)
-        store_panel<C>(own, output, sum[half] + 32 * i, map_dw, to_dw, work.copy, 0, tokens, diag,
+        store_panel<C>(p, output, sum[half] + 32 * i, map_dw, work.copy, 0, tokens, diag,
                        first_row + 64 * half, first_column + 64 * i);
   }
   output.finish();

@@ -106,7 +106,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     return;
   }
   float sum[kN / 2], bias[4];
-  const auto& own = at_head<C>(p, tile.any ? tile.head : 0);
+  if (C.shape.pointers && tile.any && threadIdx.x == 0) prefetch_output<C>(p, tile.head);
   if (tile.any) {
     RingPosition<C.config.stages> at;
     const int count = (stream_k.depth - rank + kSlices - 1) / kSlices;
@@ -128,11 +128,10 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       write_bias<C>(p, tile.head, z.tokens, row + 8, bias[2]);
     }
     OutputPanels<G> output(ring, group);
-    const MappedMatrix to_dw = mapped_output<C>(p, own, tile.head);
 #pragma unroll
     for (int i = 0; i < kN / kPanel; ++i) {
       if (i >= tile.panels) break;
-      store_panel<C>(own, output, sum + 32 * i, map_dw, to_dw, tile.head, 0, z.tokens, z.diag,
+      store_panel<C>(p, output, sum + 32 * i, map_dw, tile.head, 0, z.tokens, z.diag,
                      tile.row + kPanel * static_cast<int>(group), tile.column + kPanel * i);
     }
     output.finish();
@@ -147,7 +146,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       ptx::named_barrier(1, 128 * G::kConsumers);
     else
       ptx::cluster_sync();
-    if (tile.any) add_sent<C>(own, ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
+    if (tile.any) add_sent<C>(at_head<C>(p, tile.head), ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
   }
 }
 

@@ -1,7 +1,6 @@
 // grad_weight's outputs through shared memory and TMA.
 #pragma once
 
-#include "matrices.cuh"
 #include "persistent/output_panels.cuh"
 #include "persistent/weight_geometry.cuh"
 #include "persistent/weight_store.cuh"
@@ -14,7 +13,7 @@ namespace trigen::persistent::weight {
 // one after the other, C7520.)
 template <Kernel C, class Output, class Keep>
 __device__ __forceinline__ void store_f32(Output& output, const float* sum, const TensorMap& map, int c0,
-                                          int c1, MappedMatrix to, const Keep& keep) {
+                                          int c1, int c3, const Keep& keep) {
   const unsigned lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
   const unsigned target = output.claim();
   const bool odd = row & 1;
@@ -37,7 +36,7 @@ __device__ __forceinline__ void store_f32(Output& output, const float* sum, cons
       ptx::store_shared<8>(target + (row + 8 * i) * 128 + (chunk << 4) + lane % 2 * 8, v);
     }
   }
-  output.send(map, target, c0, c1, to.c2, to.c3);
+  output.send(map, target, c0, c1, 0, c3);
 }
 
 // 64 rows and columns of dW from (row, column) on, whose 32 sums a thread begin at `sum`. A panel inside the
@@ -46,22 +45,26 @@ __device__ __forceinline__ void store_f32(Output& output, const float* sum, cons
 template <Kernel C>
 inline constexpr bool kStagedOutput = !C.shape.accumulate && kTaps<C> == 1 && C.config.vec_c == 8 &&
                                       (C.shape.op != Op::kGram || C.shape.wdtype != DType::kF32);
-// A head's matrix for TMA; `own`: of at_head, as store_panel's `p` is.
+// A head's dW in its map.
 template <Kernel C>
-__device__ __forceinline__ MappedMatrix mapped_output(const Params& p, const Params& own, int head) {
-  if constexpr (!C.shape.pointers)
-    return {0, head};
-  else if constexpr (kStagedOutput<C>)
-    return in_memory(p.w, own.w);
-  else
-    return {};
-}
+struct MappedOutput {
+  const Params& p;
+  int head;
+  __device__ __forceinline__ MappedMatrix operator()() const {
+    if constexpr (C.shape.pointers)
+      return in_memory(p.w, first_of<C.shape.wdtype>(p.w, p.w_head, head));
+    else
+      return {0, head};
+  }
+};
 template <Kernel C, class Output>
-__device__ __forceinline__ void store_panel(const Params& p, Output& output, const float* sum,
-                                            const TensorMap& map, MappedMatrix to, int head, int tap,
-                                            int tokens, int diag, int row, int column) {
+__device__ __forceinline__ void store_panel(const Params& launch, Output& output, const float* sum,
+                                            const TensorMap& map, int head, int tap, int tokens, int diag,
+                                            int row, int column) {
   constexpr Shape s = C.shape;
   constexpr bool kStaged = kStagedOutput<C>;
+  const auto& p = at_head<C>(launch, head);
+  const MappedOutput<C> of{launch, head};
   const bool inside = s.fill == Fill::kLower ? column + 63 <= row + diag : column >= row + 63 + diag;
   const int lane = static_cast<int>(threadIdx.x % 32),
             own = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
@@ -75,7 +78,7 @@ __device__ __forceinline__ void store_panel(const Params& p, Output& output, con
     if constexpr (s.wdtype == DType::kF32) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        store_f32<C>(output, sum + 16 * i, map, column + 32 * i, row, to,
+        store_f32<C>(output, sum + 16 * i, map, column + 32 * i, row, head,
                      [&](int r, int c) { return keeps(r, 32 * i + c); });
     } else if constexpr (s.op == Op::kGram) {
       const int first = column + lane % 4 * 2;  // the thread's first column
@@ -89,13 +92,13 @@ __device__ __forceinline__ void store_panel(const Params& p, Output& output, con
         }
       };
       if constexpr (!kSymmetric)
-        output.store(sum, map, column, row, to.c2, to.c3, finish);
+        output.store(sum, map, column, row, of, finish);
       else if (inside)
-        output.store_mirrored(sum, map, column, row, to.c2, to.c3, finish);
+        output.store_mirrored(sum, map, column, row, of, finish);
       else
-        output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, to.c2, to.c3, finish);
+        output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, of, finish);
     } else {
-      output.store(sum, map, column, row, to.c2, to.c3, [&](const float* v, int c, unsigned(&r)[2]) {
+      output.store(sum, map, column, row, of, [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
         for (int j = 0; j < 2; ++j)
           r[j] = pack<s.dtype>(keeps(own + 8 * j, c) ? v[2 * j] : 0.0f,

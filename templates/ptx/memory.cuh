@@ -140,4 +140,9 @@ __device__ __forceinline__ void nanosleep(unsigned nanoseconds) {
   asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds));
 }
 
+// The line of `p` into the L1, for loads behind it (as prefetch_l2).
+__device__ __forceinline__ void prefetch_l1(const void* p) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
+}
+
 }  // namespace trigen::ptx
