@@ -119,13 +119,14 @@ class Binder {
     }
     const bool btd = problem_.layout == Layout::kBTD;
     const int64_t inner = btd ? problem_.D : touched, rows = btd ? touched : problem_.D;
+    const bool by_head = tensor.batch == TRIGEN_POINTER_ARRAY && problem_.pointers != 0;  // a matrix for each
     out.data = tensor.data;
-    out.row = tensor.row != 0 ? tensor.row : btd ? problem_.H * problem_.D : tokens;
+    out.row = tensor.row != 0 ? tensor.row : !btd ? tokens : by_head ? problem_.D : problem_.H * problem_.D;
     out.head = tensor.head != 0 ? tensor.head : btd ? problem_.D : problem_.D * out.row;
     out.batch = tensor.batch != 0 ? tensor.batch : btd ? tokens * out.row : problem_.H * problem_.D * out.row;
     View& view = add(role, use, tensor.data, element_size(problem_.dtype), inner);
     if (llvm::Error error = axis(view, "row", out.row, rows, align)) return error;
-    if (tensor.batch == TRIGEN_POINTER_ARRAY && problem_.pointers != 0) {
+    if (by_head) {
       out.head = tensor.batch, out.batch = 0;
       return pointers(view, "batch");
     }

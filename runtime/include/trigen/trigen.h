@@ -274,7 +274,7 @@ TRIGEN_API trigen_status trigen_plan_describe(const trigen_plan* plan,
  *
  *   newton_schulz  x, y: B pointers, to what each b has; head and row are the strides of all
  *   gram           of a problem with pointers=1: x, y, residual, and w with it as w_head: H pointers, to the matrix of each h; row
- *                  (w_row) is the stride of all
+ *                  (w_row) is the stride of all, 0 that of a contiguous matrix
  *
  * Kernels read the array, so it stays until they have run, of a graph as long as the graph. What it names is not checked: each
  * pointer is a multiple of the problem's align (residual, w: walign), and nothing that is written overlaps anything else, but
