@@ -25,6 +25,19 @@ __device__ __forceinline__ void prefetch_slice(const SlicedTile& tile, int depth
   }
 }
 
+// The same by pointers (prefetch_lines).
+template <Kernel C>
+__device__ __forceinline__ void prefetch_slice_lines(const Params& p, const Extents<C>& z,
+                                                     const SlicedTile& tile, int depth, int rank) {
+  const int end = schedule::min(depth, rank + kFirstBlocks * C.config.cluster);
+#pragma unroll 1
+  for (int block = rank; block < end; block += C.config.cluster) {
+    const BlockBoxes<C> from(z.features, block);
+    prefetch_lines<C>(z, p.x, from, tile.column, tile.head, tile.multiplied);
+    if (tile.own < 0) prefetch_lines<C>(z, p.y, from, tile.row, tile.head, C.config.tile_m / kPanel);
+  }
+}
+
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_slice(const Params& p, const Ring<SliceGeometry<C>>& ring,
@@ -83,8 +96,10 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   // What grad_weight's clusters ask for twice takes longer than the latency that it hides (docs/experiments/wgmma_sm90-grad_weight.md).
   if ((kAlone || C.shape.op == Op::kGram) && !C.shape.pointers && tile.any && threadIdx.x == 128 * G::kConsumers)
     prefetch_slice<C>(tile, stream_k.depth, features, rank, map_dy, map_x);
-  if constexpr (C.shape.pointers)
+  if constexpr (C.shape.pointers) {
     if (tile.any && threadIdx.x == 0) prefetch_pointers<C>(p, tile.head, 1, 0);
+    if (tile.any && threadIdx.x / 128 == G::kConsumers) prefetch_slice_lines<C>(p, z, tile, stream_k.depth, rank);
+  }
   // Every block has begun, and the writes of its first threads are visible.
   if constexpr (kAlone)
     __syncthreads();
