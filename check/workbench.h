@@ -84,7 +84,7 @@ class Workbench {
   std::vector<std::vector<cuda::CUdeviceptr>> sets_;  // [set][tensor]: the buffer's start
   std::vector<cuda::CUdeviceptr> allocations_;
   std::optional<EmulatedDevice>
-      emulated_;                    // there, inputs are read-only and the workspace counts as unwritten
+      emulated_;  // there, inputs are read-only and the workspace counts as unwritten
   std::vector<cuda::CUdeviceptr> arrays_;  // of args_of_pointers, by set, made when first asked for
   cuda::CUdeviceptr workspace_ = 0;
   int64_t workspace_bytes_ = 0;

@@ -135,7 +135,7 @@ void decode_access(Decoder& decoder, Inst& inst) {
 }
 
 // prefetch, applypriority, discard and createpolicy move no data; a bad prefetch address is no error on the
-// machine either.
+// machine either (H100, 2026-11-28: addresses of nothing and such as there cannot be, into L1 and L2).
 void decode_prefetch(Decoder& decoder, Inst& inst) {
   decoder.ignore({"global", "local", "param", "const", "tensormap", "L1", "L2", "uniform"});
   decoder.ignore_matching(is_cache_hint);

@@ -43,17 +43,17 @@ struct ProductForm {
 
 // Fields of a problem that not every op takes.
 enum OpFields : unsigned {
-  kTapFields = 1,        // K, pad
-  kDiagonalField = 2,    // diag
-  kFillField = 4,        // fill
-  kWeightTypeField = 8,  // wdtype
-  kMathField = 16,       // math: other ways to multiply f32 than simt
-  kRowsField = 32,       // rows: each run names the rows that it makes
-  kFactorsField = 64,    // no key: each run names alpha, beta and gamma
-  kFormField = 128,      // w, width: numbers that stand for W
-  kStepsField = 256,     // K: steps of an iteration
-  kPointersField = 512,       // no key: each run may give arrays of pointers (takes_pointers)
-  kPointersKeyField = 1024,   // pointers: a run may do that where it is 1
+  kTapFields = 1,            // K, pad
+  kDiagonalField = 2,        // diag
+  kFillField = 4,            // fill
+  kWeightTypeField = 8,      // wdtype
+  kMathField = 16,           // math: other ways to multiply f32 than simt
+  kRowsField = 32,           // rows: each run names the rows that it makes
+  kFactorsField = 64,        // no key: each run names alpha, beta and gamma
+  kFormField = 128,          // w, width: numbers that stand for W
+  kStepsField = 256,         // K: steps of an iteration
+  kPointersField = 512,      // no key: each run may give arrays of pointers (takes_pointers)
+  kPointersKeyField = 1024,  // pointers: a run may do that where it is 1
   kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
 };
 

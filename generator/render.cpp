@@ -85,12 +85,12 @@ struct ShapeMember {
 constexpr size_t kNoMember = ~size_t{0};
 
 // NOLINTBEGIN(bugprone-macro-parentheses): rows of a table, not expressions
-#define TRIGEN_MEMBER(member)                                                       \
-  {nullptr, #member, []<class S>(S*) -> ShapeMember::Place {                        \
-     if constexpr (requires(S shape) { shape.member; })                             \
-       return {offsetof(S, member), std::is_same_v<decltype(S::member), bool>};     \
-     else                                                                           \
-       return {kNoMember, false};                                                   \
+#define TRIGEN_MEMBER(member)                                                   \
+  {nullptr, #member, []<class S>(S*) -> ShapeMember::Place {                    \
+     if constexpr (requires(S shape) { shape.member; })                         \
+       return {offsetof(S, member), std::is_same_v<decltype(S::member), bool>}; \
+     else                                                                       \
+       return {kNoMember, false};                                               \
    }(static_cast<Shape*>(nullptr))},
 #define TRIGEN_NAME(key, ...) TRIGEN_MEMBER(key)
 #define TRIGEN_SIZE(key, ...) TRIGEN_MEMBER(key)
@@ -105,7 +105,8 @@ std::vector<ShapeMember> list_shape_members() {
   // NOLINTEND(bugprone-macro-parentheses)
   for (size_t i = 0; i < members.size(); ++i) members[i].field = &problem_fields()[i];
   llvm::erase_if(members, [](const ShapeMember& member) { return member.place.offset == kNoMember; });
-  llvm::sort(members, [](const ShapeMember& a, const ShapeMember& b) { return a.place.offset < b.place.offset; });
+  llvm::sort(members,
+             [](const ShapeMember& a, const ShapeMember& b) { return a.place.offset < b.place.offset; });
   return members;
 }
 

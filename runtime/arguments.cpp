@@ -254,12 +254,13 @@ class Binder {
   // device alone. `stride`: the one that says so.
   llvm::Error pointers(View& view, const char* stride) const {
     if (!takes_pointers(problem_))
-      return bad_request(view.argument.name() + "'s " + stride + " stride is TRIGEN_POINTER_ARRAY, but " +
-                         (op_row(problem_.op).takes(kPointersKeyField)
-                              ? "the plan's kernels take strides: " + to_string(problem_) +
-                                    "; make the plan with pointers=1, of B=1, or pass"
-                              : "only newton_schulz and gram take pointers: " + to_string(problem_) + "; pass") +
-                         " the tensor's own stride, or 0 for contiguous");
+      return bad_request(
+          view.argument.name() + "'s " + stride + " stride is TRIGEN_POINTER_ARRAY, but " +
+          (op_row(problem_.op).takes(kPointersKeyField)
+               ? "the plan's kernels take strides: " + to_string(problem_) +
+                     "; make the plan with pointers=1, of B=1, or pass"
+               : "only newton_schulz and gram take pointers: " + to_string(problem_) + "; pass") +
+          " the tensor's own stride, or 0 for contiguous");
     sort_axes(view);
     if (llvm::Error error = measure(view)) return error;
     if (view.use == Use::kWritten && overlaps_itself(view)) return overlaps_itself_error(view);
@@ -276,8 +277,9 @@ class Binder {
       const View& other = views_[i];
       if (other.names != Use::kRead || other.begin != output.begin) continue;
       if (is_residual(other) && other.row == output.row) continue;
-      return bad_request(output.argument.name() + " and " + other.argument.name() + " are one array of pointers, at " +
-                         hex(output.begin) + ", so that matrices are written which others still read; give " +
+      return bad_request(output.argument.name() + " and " + other.argument.name() +
+                         " are one array of pointers, at " + hex(output.begin) +
+                         ", so that matrices are written which others still read; give " +
                          output.argument.name() + " memory of its own" +
                          (is_residual(other) ? ", or exactly the same strides" : ""));
     }
@@ -297,8 +299,8 @@ class Binder {
     return is_vectors(role) ? problem_.T : weight_rows(problem_).elements;
   }
   // `batch`: TRIGEN_POINTER_ARRAY where `data` is an array of pointers.
-  llvm::Error bind_rows(Role role, Use use, const void* data, int64_t row, long long& head, const char* row_name,
-                        const char* head_name, int64_t batch) {
+  llvm::Error bind_rows(Role role, Use use, const void* data, int64_t row, long long& head,
+                        const char* row_name, const char* head_name, int64_t batch) {
     const int64_t rows = row_count(role), elements = row_elements(role);
     if (row < elements && rows > 1)
       return bad_request(

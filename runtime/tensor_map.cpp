@@ -99,8 +99,8 @@ CUresult encode_tensor_map(const DriverApi& api, const TensorMapSpec& spec, cons
   const unsigned box[4] = {static_cast<unsigned>(spec.columns), static_cast<unsigned>(spec.rows), 1,
                            static_cast<unsigned>(spec.batches)},
                  steps[4] = {1, 1, 1, 1};
-  return api.cuTensorMapEncodeTiled(map, data_type(spec.element), 4, base, extents, strides, box,
-                                    steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle(spec.swizzle_bytes),
+  return api.cuTensorMapEncodeTiled(map, data_type(spec.element), 4, base, extents, strides, box, steps,
+                                    CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle(spec.swizzle_bytes),
                                     promotion(spec), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 

@@ -215,7 +215,8 @@ __device__ __forceinline__ void gemm_staged(const Params& p) {
     loop.run(acc, tile.depth.begin / c.tile_k * c.tile_k, tile.depth.end);
   }
   if constexpr (RoundedTile<C, Engine>::kServed)
-    RoundedTile<C, Engine>(own, z, tile, head, thread, engine, ptx::shared_address(memory)).store(engine, acc);
+    RoundedTile<C, Engine>(own, z, tile, head, thread, engine, ptx::shared_address(memory))
+        .store(engine, acc);
   else
     store_tile<C, Engine>(own, z, engine, acc, tile, head, reinterpret_cast<float*>(memory), thread);
 }

@@ -141,7 +141,9 @@ __device__ __forceinline__ void copy_joined(const Activations& from, const Activ
   // Words of memory do not cross batches.
   const bool words =
       (from.batch | (C.shape.pointers ? 0 : from.head) | from.row | features) % kEach == 0 &&
-      reinterpret_cast<unsigned long long>(C.shape.pointers ? static_cast<const void*>(source) : from.data) % 4 == 0;
+      reinterpret_cast<unsigned long long>(C.shape.pointers ? static_cast<const void*>(source) : from.data) %
+              4 ==
+          0;
   unsigned word[kSteps] = {};
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
@@ -284,9 +286,8 @@ __device__ __forceinline__ void copy_wide_tile(const Activations& from, const Ac
     for (int run = 0; run < kRuns; ++run) {
       const int row = 32 * run + lane;
       if (tile.column + line + i < columns && tile.row + row < written<C, kInto>(rows))
-        ptx::store_global<4>(
-            element<C>(to, tile.batch, tile.head, tile.column + line + i, tile.row + row),
-            &copied_shared[(line + i) * kPitch + row]);
+        ptx::store_global<4>(element<C>(to, tile.batch, tile.head, tile.column + line + i, tile.row + row),
+                             &copied_shared[(line + i) * kPitch + row]);
     }
 }
 

@@ -111,7 +111,8 @@ __device__ __forceinline__ void load_panel_multicast(unsigned to, int panel, con
 #pragma unroll
   for (int i = 0; i < kParts<C>; ++i) {
     ptx::tma_load_multicast(to + box_offset<C, kPanels>(panel, i), map, barrier, blocks,
-                            kTokens ? token : at.feature, kTokens ? at.feature : token, of.c2, outermost<C>(of, at));
+                            kTokens ? token : at.feature, kTokens ? at.feature : token, of.c2,
+                            outermost<C>(of, at));
     at.next_box();
   }
 }
@@ -146,11 +147,13 @@ __device__ __forceinline__ unsigned panel_of_a(const Ring<G>& ring, int stage, i
 
 // A panel into the L2.
 template <Kernel C>
-__device__ __forceinline__ void prefetch_panel(const TensorMap& map, BlockBoxes<C> at, int token, MappedMatrix of) {
+__device__ __forceinline__ void prefetch_panel(const TensorMap& map, BlockBoxes<C> at, int token,
+                                               MappedMatrix of) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
 #pragma unroll
   for (int i = 0; i < kParts<C>; ++i) {
-    ptx::tma_prefetch_box(map, kTokens ? token : at.feature, kTokens ? at.feature : token, of.c2, outermost<C>(of, at));
+    ptx::tma_prefetch_box(map, kTokens ? token : at.feature, kTokens ? at.feature : token, of.c2,
+                          outermost<C>(of, at));
     at.next_box();
   }
 }

@@ -17,8 +17,7 @@ __device__ __forceinline__ void prefetch_slice(const SlicedTile& tile, int depth
 #pragma unroll 1
   for (int block = rank; block < end; block += C.config.cluster) {
     const BlockBoxes<C> from(features, block);
-    for (int i = 0; i < tile.multiplied; ++i)
-      prefetch_panel<C>(map_x, from, tile.column + kPanel * i, of);
+    for (int i = 0; i < tile.multiplied; ++i) prefetch_panel<C>(map_x, from, tile.column + kPanel * i, of);
     if (tile.own >= 0) continue;
     for (int i = 0; i < C.config.tile_m / kPanel; ++i)
       prefetch_panel<C>(map_dy, from, tile.row + kPanel * i, of);
@@ -94,11 +93,13 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       sliced_tile<C>(stream_k, static_cast<int>(blockIdx.x) / kSlices, multiplies_itself<C>(p));
   const int features = depth_rows<C>(p, z.features).features;
   // What grad_weight's clusters ask for twice takes longer than the latency that it hides (docs/experiments/wgmma_sm90-grad_weight.md).
-  if ((kAlone || C.shape.op == Op::kGram) && !C.shape.pointers && tile.any && threadIdx.x == 128 * G::kConsumers)
+  if ((kAlone || C.shape.op == Op::kGram) && !C.shape.pointers && tile.any &&
+      threadIdx.x == 128 * G::kConsumers)
     prefetch_slice<C>(tile, stream_k.depth, features, rank, map_dy, map_x);
   if constexpr (C.shape.pointers) {
     if (tile.any && threadIdx.x == 0) prefetch_pointers<C>(p, tile.head, 1, 0);
-    if (tile.any && threadIdx.x / 128 == G::kConsumers) prefetch_slice_lines<C>(p, z, tile, stream_k.depth, rank);
+    if (tile.any && threadIdx.x / 128 == G::kConsumers)
+      prefetch_slice_lines<C>(p, z, tile, stream_k.depth, rank);
   }
   // Every block has begun, and the writes of its first threads are visible.
   if constexpr (kAlone)
@@ -161,7 +162,8 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       ptx::named_barrier(1, 128 * G::kConsumers);
     else
       ptx::cluster_sync();
-    if (tile.any) add_sent<C>(at_head<C>(p, tile.head), ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
+    if (tile.any)
+      add_sent<C>(at_head<C>(p, tile.head), ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
   }
 }
 

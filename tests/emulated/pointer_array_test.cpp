@@ -203,16 +203,20 @@ INSTANTIATE_TEST_SUITE_P(
              "gram,dtype=bf16,B=1,H=2,T=330,D=264,wdtype=f32,walign=8,pointers=1,epilogue=residual+mirror"},
         Case{"wgmma_sm90:tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1",
              "gram,dtype=bf16,B=1,H=5,T=264,D=72,fill=upper,pointers=1,epilogue=residual+mirror"},
-        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=3,splitk=1,vec=1x1x1,cluster=1,blocks=1,activations=packed",
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=3,splitk=1,vec=1x1x1,cluster=1,blocks=1,activations="
+             "packed",
              "gram,dtype=bf16,B=1,H=5,T=67,D=33,align=2,walign=2,pointers=1,epilogue=residual+mirror"},
-        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=3,splitk=1,vec=1x1x1,cluster=1,blocks=1,activations=packed",
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=3,splitk=1,vec=1x1x1,cluster=1,blocks=1,activations="
+             "packed",
              "gram,dtype=f16,B=1,H=3,T=77,D=66,align=4,layout=bdt,pointers=1,epilogue=mirror"},
         Case{"wgmma_tf32_sm90:tile=128x128x32,warps=8x1,stages=3,splitk=1,vec=4x4x8,cluster=1,blocks=1",
              "gram,dtype=f32,B=1,H=3,T=136,D=68,math=tf32,pointers=1,epilogue=residual+mirror"},
-        Case{"wgmma_tf32_sm90:tile=128x128x32,warps=8x1,stages=3,splitk=2,vec=1x1x1,cluster=1,blocks=1,activations=packed",
+        Case{"wgmma_tf32_sm90:tile=128x128x32,warps=8x1,stages=3,splitk=2,vec=1x1x1,cluster=1,blocks=1,"
+             "activations=packed",
              "gram,dtype=f32,B=1,H=2,T=37,D=131,math=tf32,align=4,walign=4,pointers=1,epilogue=residual"},
         Case{"wgmma_split_sm90:tile=128x128x64,warps=8x1,stages=2,splitk=1,vec=1x1x1,cluster=1,blocks=1",
-             "gram,dtype=f32,B=1,H=3,T=45,D=67,math=f16x3,align=4,walign=4,pointers=1,epilogue=residual+mirror"},
+             "gram,dtype=f32,B=1,H=3,T=45,D=67,math=f16x3,align=4,walign=4,pointers=1,epilogue=residual+"
+             "mirror"},
         Case{"mma_sm80:tile=64x64x32,warps=2x2,stages=3,splitk=1,raster=8,vec=1x1x1,blocks=4",
              "gram,dtype=bf16,B=1,H=5,T=67,D=33,align=2,walign=2,pointers=1,epilogue=residual+mirror"},
         Case{"mma_sm80:tile=64x64x32,warps=2x2,stages=3,splitk=2,raster=8,vec=8x8x8,blocks=4",

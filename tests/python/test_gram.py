@@ -151,7 +151,9 @@ def test_lists_have_the_bits_of_a_batch(device, moved, case, fill):
     whole = torch.stack(a) if not LISTS[case][4] else torch.stack([one.mT for one in a]).mT
     inside = torch.ones(c[0].shape, dtype=torch.bool)
     inside = inside if fill == "both" else inside.triu()
-    wanted = gram(device.put(whole.mT).mT if LISTS[case][4] else device.put(whole), c=device.put(torch.stack(c)), **given)
+    wanted = gram(
+        device.put(whole.mT).mT if LISTS[case][4] else device.put(whole), c=device.put(torch.stack(c)), **given
+    )
     assert moved == []
     with trigen.record() as seen:
         got = gram(a, c=c, **given)
@@ -159,7 +161,9 @@ def test_lists_have_the_bits_of_a_batch(device, moved, case, fill):
     assert len(moved) == 1 and moved[0] == [one.data_ptr() for one in (*a, *c)]
     assert len(seen.problems) == 1 and "pointers=1" in seen.problems[0]
     out = [torch.full_like(one, 7) for one in c]
-    out = [device.put(torch.full((one.shape[0], one.shape[0] + 8), 7.0, dtype=one.dtype))[:, : one.shape[0]] for one in c]
+    out = [
+        device.put(torch.full((one.shape[0], one.shape[0] + 8), 7.0, dtype=one.dtype))[:, : one.shape[0]] for one in c
+    ]
     results = gram(a, a, c, out=out, **given)
     assert all(one is two for one, two in zip(results, out)) and len(moved) == 2
     assert all(torch.equal(one[inside], two[inside]) for one, two in zip(out, wanted))

@@ -185,9 +185,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "pointers=1 with forward; only gram has kernels of their own for arrays of pointers; leave "
                 "pointers out"},
         BadText{"gram,dtype=f16,B=2,T=8,D=8,pointers=1",
-                "pointers=1; allowed are 0 to 0; 1 is for runs that give pointers to the matrices of H, B is 1 then"},
+                "pointers=1; allowed are 0 to 0; 1 is for runs that give pointers to the matrices of H, B is "
+                "1 then"},
         BadText{"gram,dtype=f16,B=1,T=8,D=8,pointers=2",
-                "pointers=2; allowed are 0 to 1; 1 is for runs that give pointers to the matrices of H, B is 1 then"},
+                "pointers=2; allowed are 0 to 1; 1 is for runs that give pointers to the matrices of H, B is "
+                "1 then"},
         BadText{"decode,dtype=f16,B=1,T=8,D=8,rows=9",
                 "rows=9; allowed are 1 to 8; the most rows of one run; use forward for more"},
         BadText{"decode,dtype=f16,B=1,T=800,D=8,rows=65",

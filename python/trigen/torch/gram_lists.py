@@ -38,7 +38,18 @@ def gram_of_lists(a, b, c, alpha, beta, gamma, fill, math, dtype, out) -> List[t
     dtype = dtype or a[0].dtype
     m, k = a[0].shape
     by_kernels = a[0].dtype in problems.ELEMENT and k > 0 and m > 0
-    given = (a, b, c, out, alpha, 1.0 if c is None else beta, gamma, fill, resolve_math(math, a[0].dtype, a[0].get_device()), dtype)
+    given = (
+        a,
+        b,
+        c,
+        out,
+        alpha,
+        1.0 if c is None else beta,
+        gamma,
+        fill,
+        resolve_math(math, a[0].dtype, a[0].get_device()),
+        dtype,
+    )
     if by_kernels and matrices.on_gpu(a[0]):
         results = _run(*given)
         if results is not None:
@@ -104,7 +115,9 @@ def _lie(views, size: _Size, copies: bool = True) -> _Batch:
     """`views` as they lie, or (contiguous tensors in the layout) a copy; or memory for one."""
     places = matrices.places_of(views, views[0].dtype, size)
     anywhere = places is not None and places.batch == matrices.POINTERS
-    if places is not None and not (anywhere and launch.is_capturing()):  # a graph would read pointers from memory that is given back
+    if places is not None and not (
+        anywhere and launch.is_capturing()
+    ):  # a graph would read pointers from memory that is given back
         return _Batch(places, None, anywhere)
     rows, columns = (size.m, size.k) if size.layout == "btd" else (size.k, size.m)
     copy = launch.empty((len(views), rows, columns), dtype=views[0].dtype, device=views[0].device)
@@ -162,7 +175,13 @@ def _run(a, b, c, out, alpha, beta, gamma, fill, math, dtype) -> Optional[List[t
     found = _launch_of(*of, strides)
     if pointers and not launch.is_capturing():  # what a capture takes
         sizes = {"y": (m, k), "x": (m, k), "w": (m, m), "residual": (m, m)}
-        _launch_of(*of, {role: _copied(*sizes[role], layout if role in "xy" else "btd", n) if one.anywhere else strides[role] for role, one in lists.items()})
+        _launch_of(
+            *of,
+            {
+                role: _copied(*sizes[role], layout if role in "xy" else "btd", n) if one.anywhere else strides[role]
+                for role, one in lists.items()
+            },
+        )
     if not found.handle:
         return None
     if recording.active is not None:

@@ -159,7 +159,8 @@ typedef struct trigen_problem {
    * have it whose pointers are multiples of 16. */
   int64_t align;  /* x, y and what has their shape */
   int64_t walign; /* w, gram's C, the gradients of a scan's vectors */
-  int64_t pointers; /* gram: 1 where runs may give arrays of pointers (TRIGEN_POINTER_ARRAY), B is 1 then. 0 elsewhere */
+  int64_t
+      pointers; /* gram: 1 where runs may give arrays of pointers (TRIGEN_POINTER_ARRAY), B is 1 then. 0 elsewhere */
   int bias; /* forward, decode, scan: add bias[h,t]; grad_weight, scan_grad_weight: write grad_bias[h,t] */
   int activation;   /* trigen_activation, forward, decode, scan; grad_epilogue: its derivative */
   int pre;          /* forward, decode, scan: store the value before the activation */
