@@ -186,11 +186,13 @@ template <Kernel C>
 __device__ __forceinline__ void prefetch_lines(const Extents<C>& z, const Activations& t, BlockBoxes<C> at,
                                                int token, int head, int panels) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  const auto* const matrix =
-      static_cast<const Storage<C.shape.dtype>*>(first_of<C.shape.dtype>(t.data, t.head, head));
+  const void* first = static_cast<const Storage<C.shape.dtype>*>(t.data) + head * t.head;
+  if (t.head < 0)
+    first = reinterpret_cast<const void*>(ptx::load_relaxed(static_cast<void* const*>(t.data) + head));
+  const auto* const matrix = static_cast<const Storage<C.shape.dtype>*>(first);
   for (int i = static_cast<int>(threadIdx.x % 128); i < 64 * panels; i += 128) {
-    const int line = i % 64, first = token + i / 64 * kPanel;
-    const int row = kTokens ? at.feature + line : first + line, column = kTokens ? first : at.feature;
+    const int line = i % 64, panel = token + i / 64 * kPanel;
+    const int row = kTokens ? at.feature + line : panel + line, column = kTokens ? panel : at.feature;
     if (row < (kTokens ? z.features : z.tokens) && column < (kTokens ? z.tokens : z.features))
       ptx::prefetch_l2(matrix + (row * t.row + column));
   }
