@@ -26,12 +26,12 @@ llvm::Expected<CheckResult> verify_launch(Workbench& bench, const Reference& ref
 
 namespace {
 
-// The same inputs and outputs by arrays of pointers, where the op takes them: the bits of the run before.
+// The same inputs and outputs by arrays of pointers, where the problem takes them: the bits of the run before.
 llvm::Error verify_pointers(const Plan& plan, Workbench& bench, CheckResult& result) {
-  if (!op_row(bench.problem().op).takes(kPointersField)) return llvm::Error::success();
+  if (!takes_pointers(bench.problem())) return llvm::Error::success();
   auto before = bench.download();
   if (!before) return before.takeError();
-  auto args = bench.args_of_pointers(plan.workspace_bytes());
+  auto args = bench.args_of_pointers(0, plan.workspace_bytes());
   if (!args) return args.takeError();
   if (auto error = bench.poison()) return error;
   if (auto error = plan.run(*args, bench.stream())) return error;

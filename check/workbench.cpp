@@ -141,35 +141,35 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
   return out;
 }
 
-llvm::Expected<trigen_args> Workbench::args_of_pointers(int64_t workspace_bytes) {
-  auto out = args(0, workspace_bytes);
+llvm::Expected<trigen_args> Workbench::args_of_pointers(int set, int64_t workspace_bytes) {
+  auto out = args(set, workspace_bytes);
   if (!out) return out;
-  std::vector<cuda::CUdeviceptr> pointers;
-  for (const Tensor& t : list_.tensors) {
-    if (t.axes != Axes::kActivations) continue;
-    const auto first = std::bit_cast<cuda::CUdeviceptr>(data(0, t.role));
-    const auto bytes = static_cast<cuda::CUdeviceptr>(t.batch * element_size(t.dtype));
-    for (int64_t b = problem_.B - 1; b >= 0; --b)
-      pointers.push_back(first + static_cast<cuda::CUdeviceptr>(b) * bytes);
-  }
-  const auto bytes = static_cast<int64_t>(pointers.size() * sizeof pointers[0]);
-  if (pointers_ == 0) {
+  const int64_t count = pointer_count(problem_);
+  arrays_.resize(sets_.size());
+  cuda::CUdeviceptr& arrays = arrays_[static_cast<size_t>(set)];  // one for each tensor
+  const int64_t bytes = static_cast<int64_t>(list_.tensors.size()) * count * int64_t{sizeof arrays};
+  if (arrays == 0) {
+    std::vector<cuda::CUdeviceptr> pointers;
+    for (const Tensor& t : list_.tensors) {
+      const auto first = std::bit_cast<cuda::CUdeviceptr>(data(set, t.role));
+      const int64_t distance = distance_of_pointers(problem_, t) * element_size(t.dtype);
+      for (int64_t i = count - 1; i >= 0; --i)
+        pointers.push_back(first + static_cast<cuda::CUdeviceptr>(i * distance));
+    }
     const ContextScope scope(device_->api(), context_);
-    if (auto error = allocate(bytes, pointers_)) return error;
+    if (auto error = allocate(bytes, arrays)) return error;
     const auto result =
-        device_->api().cuMemcpyHtoD(pointers_, pointers.data(), static_cast<cuda::size_type>(bytes));
+        device_->api().cuMemcpyHtoD(arrays, pointers.data(), static_cast<cuda::size_type>(bytes));
     if (auto error = device_->driver().check(result, "cuMemcpyHtoD")) return error;
     // The copy is another stream's, and stream_ waits for none.
     if (auto error = device_->driver().check(device_->api().cuCtxSynchronize(), "cuCtxSynchronize"))
       return error;
   }
-  cuda::CUdeviceptr at = pointers_;
   for (const Tensor& t : list_.tensors) {
-    if (t.axes != Axes::kActivations) continue;
-    Tensor array = t;
-    array.batch = TRIGEN_POINTER_ARRAY;
-    set_argument(*out, array, device_pointer(at));
-    at += static_cast<cuda::CUdeviceptr>(problem_.B) * sizeof at;
+    if (!takes_pointers(problem_, *tensor_of(problem_.op, t.role))) continue;
+    const Tensor* const stored = list_.find(stored_as(set, t.role));
+    const int64_t at = (stored - list_.tensors.data()) * count * int64_t{sizeof arrays};
+    set_pointers(*out, t, device_pointer(arrays + static_cast<cuda::CUdeviceptr>(at)));
   }
   return out;
 }

@@ -50,9 +50,12 @@ class Workbench {
   // Pointers of one set; the workspace is shared and holds at least `workspace_bytes` (grown when needed; not
   // under capture).
   llvm::Expected<trigen_args> args(int set, int64_t workspace_bytes);
-  // Of set 0, whose tensors with x's axes are arrays of pointers there, what the last b has first
-  // (TRIGEN_POINTER_ARRAY).
-  llvm::Expected<trigen_args> args_of_pointers(int64_t workspace_bytes);
+  // The same, by arrays of pointers where takes_pointers says so, of the last matrix first.
+  llvm::Expected<trigen_args> args_of_pointers(int set, int64_t workspace_bytes);
+  // What is timed: a problem with pointers=1 is for runs that give some.
+  llvm::Expected<trigen_args> timed_args(int set, int64_t workspace_bytes) {
+    return problem_.pointers != 0 ? args_of_pointers(set, workspace_bytes) : args(set, workspace_bytes);
+  }
   // First element of a tensor of a set; null when the problem has no such tensor.
   void* data(int set, Role role) const;
 
@@ -81,8 +84,8 @@ class Workbench {
   std::vector<std::vector<cuda::CUdeviceptr>> sets_;  // [set][tensor]: the buffer's start
   std::vector<cuda::CUdeviceptr> allocations_;
   std::optional<EmulatedDevice>
-      emulated_;                    // there, inputs are read-only and the workspace counts as unwritten
-  cuda::CUdeviceptr pointers_ = 0;  // arrays of args_of_pointers, made when first asked for
+      emulated_;  // there, inputs are read-only and the workspace counts as unwritten
+  std::vector<cuda::CUdeviceptr> arrays_;  // of args_of_pointers, by set, made when first asked for
   cuda::CUdeviceptr workspace_ = 0;
   int64_t workspace_bytes_ = 0;
 };

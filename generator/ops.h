@@ -43,16 +43,17 @@ struct ProductForm {
 
 // Fields of a problem that not every op takes.
 enum OpFields : unsigned {
-  kTapFields = 1,        // K, pad
-  kDiagonalField = 2,    // diag
-  kFillField = 4,        // fill
-  kWeightTypeField = 8,  // wdtype
-  kMathField = 16,       // math: other ways to multiply f32 than simt
-  kRowsField = 32,       // rows: each run names the rows that it makes
-  kFactorsField = 64,    // no key: each run names alpha, beta and gamma
-  kFormField = 128,      // w, width: numbers that stand for W
-  kStepsField = 256,     // K: steps of an iteration
-  kPointersField = 512,  // no key: each run may give an array of pointers for what has x's axes
+  kTapFields = 1,            // K, pad
+  kDiagonalField = 2,        // diag
+  kFillField = 4,            // fill
+  kWeightTypeField = 8,      // wdtype
+  kMathField = 16,           // math: other ways to multiply f32 than simt
+  kRowsField = 32,           // rows: each run names the rows that it makes
+  kFactorsField = 64,        // no key: each run names alpha, beta and gamma
+  kFormField = 128,          // w, width: numbers that stand for W
+  kStepsField = 256,         // K: steps of an iteration
+  kPointersField = 512,      // no key: each run may give arrays of pointers (takes_pointers)
+  kPointersKeyField = 1024,  // pointers: a run may do that where it is 1
   kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
 };
 
@@ -171,6 +172,18 @@ constexpr bool is_scan(Op op) {
   const OpTensor* w = tensor_of(op, Role::kW);
   return w != nullptr && w->axes == Axes::kVectors;
 }
+// May a run give an array of pointers in a tensor's place? Of newton_schulz to what each b has of x or y; of gram to a matrix for
+// each h of any tensor.
+inline bool takes_pointers(const Problem& p) {
+  const OpRow& op = op_row(p.op);
+  return op.takes(kPointersField) && (!op.takes(kPointersKeyField) || p.pointers != 0);
+}
+inline bool takes_pointers(const Problem& p, const OpTensor& tensor) {
+  return takes_pointers(p) && (p.pointers != 0 || tensor.axes == Axes::kActivations);
+}
+// Pointers of such an array.
+inline int64_t pointer_count(const Problem& p) { return p.pointers != 0 ? p.H : p.B; }
+
 // Numbers of newton_schulz's w.
 inline int64_t step_numbers(const Problem& p) { return 3 * p.K + 1; }
 

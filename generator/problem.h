@@ -56,8 +56,9 @@ struct Problem {
   int64_t width = 0;                  // band: the tokens of a row of W, 1 to T; 0 for the others
   // Bytes that every pointer and stride (in bytes) is a multiple of: 16, 8, 4 or 2, and no less than an
   // element.
-  int64_t align = 16;   // x, y and what has their shape
-  int64_t walign = 16;  // W or dW
+  int64_t align = 16;    // x, y and what has their shape
+  int64_t walign = 16;   // W or dW
+  int64_t pointers = 0;  // gram: 1 if a run may name matrices by arrays of pointers
   Epilogue epilogue;
   bool operator==(const Problem&) const = default;
 };

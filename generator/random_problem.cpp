@@ -77,6 +77,7 @@ void RandomProblem::rest(Problem& p) {
   if (op.parts.zero_outside) e.zero_outside = coin();
   if (op.parts.mirror) e.mirror = coin();
   if (op.parts.grad_input) e.grad_input = coin();
+  if (op.takes(kPointersKeyField) && pick(3) == 0) p.B = p.pointers = 1;
 }
 
 // Powers of two, neighbours of powers of two and anything else.

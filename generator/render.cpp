@@ -1,6 +1,7 @@
 // The emitted source of a candidate: preamble, include, entries.
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 #include <vector>
 
 #include "generator/candidate.h"
@@ -76,17 +77,20 @@ class Initialiser {
 struct ShapeMember {
   const ProblemField* field;
   llvm::StringRef name;
-  size_t offset;
+  struct Place {
+    size_t offset;
+    bool flag;  // yes or no
+  } place;
 };
 constexpr size_t kNoMember = ~size_t{0};
 
 // NOLINTBEGIN(bugprone-macro-parentheses): rows of a table, not expressions
-#define TRIGEN_MEMBER(member)                           \
-  {nullptr, #member, []<class S>(S*) -> size_t {        \
-     if constexpr (requires(S shape) { shape.member; }) \
-       return offsetof(S, member);                      \
-     else                                               \
-       return kNoMember;                                \
+#define TRIGEN_MEMBER(member)                                                   \
+  {nullptr, #member, []<class S>(S*) -> ShapeMember::Place {                    \
+     if constexpr (requires(S shape) { shape.member; })                         \
+       return {offsetof(S, member), std::is_same_v<decltype(S::member), bool>}; \
+     else                                                                       \
+       return {kNoMember, false};                                               \
    }(static_cast<Shape*>(nullptr))},
 #define TRIGEN_NAME(key, ...) TRIGEN_MEMBER(key)
 #define TRIGEN_SIZE(key, ...) TRIGEN_MEMBER(key)
@@ -100,8 +104,9 @@ std::vector<ShapeMember> list_shape_members() {
   };
   // NOLINTEND(bugprone-macro-parentheses)
   for (size_t i = 0; i < members.size(); ++i) members[i].field = &problem_fields()[i];
-  llvm::erase_if(members, [](const ShapeMember& member) { return member.offset == kNoMember; });
-  llvm::sort(members, [](const ShapeMember& a, const ShapeMember& b) { return a.offset < b.offset; });
+  llvm::erase_if(members, [](const ShapeMember& member) { return member.place.offset == kNoMember; });
+  llvm::sort(members,
+             [](const ShapeMember& a, const ShapeMember& b) { return a.place.offset < b.place.offset; });
   return members;
 }
 
@@ -116,6 +121,8 @@ std::string shape_text(const Candidate& candidate) {
       shape.add(member.name, ("trigen::" + field.names->type + "::k" + name.cpp).str());
     } else if (field.kind == ProblemField::kFlag) {
       shape.add(member.name, value != 0);
+    } else if (member.place.flag) {
+      if (value != 0) shape.add(member.name, true);
     } else {
       shape.add(member.name, candidate.generic ? int64_t{0} : value);  // 0: taken from Params at run time
     }

@@ -30,6 +30,7 @@ TensorMapSpec activation_map(const Problem& p, MapSource source, bool contiguous
   map.extents[1] = contiguous_tokens ? p.D : p.T;
   map.extents[2] = p.H;
   map.extents[3] = p.B;
+  map.memory = p.pointers != 0;
   return map;
 }
 
@@ -37,6 +38,7 @@ TensorMapSpec weights_map(const Problem& p) {
   TensorMapSpec map = map_of(MapSource::kWeights, p.wdtype);
   map.extents[0] = map.extents[1] = p.T;
   map.extents[3] = p.H;
+  map.memory = p.pointers != 0;
   return map;
 }
 

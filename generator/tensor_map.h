@@ -21,6 +21,7 @@ struct TensorMapSpec {
   int64_t strides[3] = {0, 0, 0};
   int columns = 64, rows = 64;  // of a box, along the two innermost axes
   int batches = 1;              // of a box, along the outermost axis
+  bool memory = false;          // of matrices anywhere: the two outer axes are those of templates/matrices.h
   int swizzle_bytes = 128;      // also a box's row
 };
 

@@ -73,6 +73,11 @@ struct TensorList {
 // only.
 TensorList tensors_of(const Problem& problem, int gap = 0, std::optional<Rows> rows = std::nullopt);
 
+// Elements from what one pointer of an array names to what the next one does (takes_pointers), where both are parts of `t`.
+inline int64_t distance_of_pointers(const Problem& p, const Tensor& t) {
+  return p.pointers != 0 ? t.head : t.batch;
+}
+
 inline int64_t activation_index(const Problem& p, const Tensor& x, int64_t b, int64_t h, int64_t t,
                                 int64_t d) {
   const int64_t token = t - x.first_token;

@@ -29,6 +29,8 @@ struct View {
   int64_t bytes;    // from the first to the last element
   int64_t element;  // bytes
   int64_t inner;    // elements of the innermost run
+  Use names;        // of an array of pointers: what becomes of the matrices; else kUnused
+  int64_t row;      // and their stride from row to row
   struct {
     int64_t stride, extent;  // in elements, longest stride first
   } axes[3];
@@ -117,16 +119,23 @@ class Binder {
     }
     const bool btd = problem_.layout == Layout::kBTD;
     const int64_t inner = btd ? problem_.D : touched, rows = btd ? touched : problem_.D;
+    const bool by_head = tensor.batch == TRIGEN_POINTER_ARRAY && problem_.pointers != 0;  // a matrix for each
     out.data = tensor.data;
-    out.row = tensor.row != 0 ? tensor.row : btd ? problem_.H * problem_.D : tokens;
+    out.row = tensor.row != 0 ? tensor.row : !btd ? tokens : by_head ? problem_.D : problem_.H * problem_.D;
     out.head = tensor.head != 0 ? tensor.head : btd ? problem_.D : problem_.D * out.row;
     out.batch = tensor.batch != 0 ? tensor.batch : btd ? tokens * out.row : problem_.H * problem_.D * out.row;
     View& view = add(role, use, tensor.data, element_size(problem_.dtype), inner);
     if (llvm::Error error = axis(view, "row", out.row, rows, align)) return error;
+    if (by_head) {
+      out.head = tensor.batch, out.batch = 0;
+      return pointers(view, "batch");
+    }
     if (llvm::Error error = axis(view, "head", out.head, problem_.H, align)) return error;
-    if (tensor.batch == TRIGEN_POINTER_ARRAY) return pointers(view);
+    if (tensor.batch == TRIGEN_POINTER_ARRAY) return pointers(view, "batch");
     if (llvm::Error error = axis(view, "batch", out.batch, problem_.B, align)) return error;
-    if (problem_.B == 1) out.batch = 0;  // not used, and below 0 it would name an array of pointers
+    // Not used, and below 0 they would name an array of pointers.
+    if (problem_.B == 1) out.batch = 0;
+    if (problem_.H == 1) out.head = 0;
     return finish(view, align, "align");
   }
 
@@ -148,7 +157,7 @@ class Binder {
     }
     params_.w_row = args.w_row != 0 ? args.w_row : row_elements(Role::kW);
     params_.w_head = args.w_head != 0 ? args.w_head : row_count(Role::kW) * params_.w_row;
-    return bind_rows(Role::kW, use, args.w, params_.w_row, params_.w_head, "w_row", "w_head");
+    return bind_rows(Role::kW, use, args.w, params_.w_row, params_.w_head, "w_row", "w_head", args.w_head);
   }
 
   // Vector i of a scan; the other ops have none.
@@ -189,7 +198,7 @@ class Binder {
     out.data = tensor.data;
     out.row = tensor.row != 0 ? tensor.row : row_elements(role);
     out.head = tensor.head != 0 ? tensor.head : row_count(role) * out.row;
-    return bind_rows(role, use, tensor.data, out.row, out.head, "row", "head");
+    return bind_rows(role, use, tensor.data, out.row, out.head, "row", "head", tensor.batch);
   }
 
   llvm::Error bias(void* data) {
@@ -222,6 +231,8 @@ class Binder {
   llvm::Error aliasing() const {
     for (int i = 0; i < count_; ++i) {
       const View& output = views_[i];
+      if (output.names == Use::kWritten)
+        if (llvm::Error error = same_array(output)) return error;
       if (output.use != Use::kWritten) continue;
       if (overlaps_itself(output)) return overlaps_itself_error(output);
       for (int j = 0; j < count_; ++j) {
@@ -239,19 +250,40 @@ class Binder {
   }
 
  private:
-  // Makes `view`, of the strides within each b, the array of pointers that lies there. Where they point to is known on the
-  // device alone.
-  llvm::Error pointers(View& view) const {
-    if (!op_row(problem_.op).takes(kPointersField))
-      return bad_request(view.argument.name() +
-                         "'s batch stride is TRIGEN_POINTER_ARRAY, but only newton_schulz takes pointers: " +
-                         to_string(problem_) + "; pass the tensor's own stride, or 0 for contiguous");
+  // Makes `view`, of the strides within a matrix, the array of pointers that lies there. Where they point to is known on the
+  // device alone. `stride`: the one that says so.
+  llvm::Error pointers(View& view, const char* stride) const {
+    if (!takes_pointers(problem_))
+      return bad_request(
+          view.argument.name() + "'s " + stride + " stride is TRIGEN_POINTER_ARRAY, but " +
+          (op_row(problem_.op).takes(kPointersKeyField)
+               ? "the plan's kernels take strides: " + to_string(problem_) +
+                     "; make the plan with pointers=1, of B=1, or pass"
+               : "only newton_schulz and gram take pointers: " + to_string(problem_) + "; pass") +
+          " the tensor's own stride, or 0 for contiguous");
     sort_axes(view);
     if (llvm::Error error = measure(view)) return error;
     if (view.use == Use::kWritten && overlaps_itself(view)) return overlaps_itself_error(view);
+    view.row = view.count == 0 ? 0 : view.axes[0].stride;
+    view.names = view.use;
     view.use = Use::kRead;
-    view.element = sizeof(void*), view.inner = problem_.B, view.count = 0;
+    view.element = sizeof(void*), view.inner = pointer_count(problem_), view.count = 0;
     return finish(view, sizeof(void*), nullptr);
+  }
+  // gram's output by the array that names an operand, too. Whether other arrays name the same memory is the caller's to know.
+  llvm::Error same_array(const View& output) const {
+    if (problem_.pointers == 0) return llvm::Error::success();
+    for (int i = 0; i < count_; ++i) {
+      const View& other = views_[i];
+      if (other.names != Use::kRead || other.begin != output.begin) continue;
+      if (is_residual(other) && other.row == output.row) continue;
+      return bad_request(output.argument.name() + " and " + other.argument.name() +
+                         " are one array of pointers, at " + hex(output.begin) +
+                         ", so that matrices are written which others still read; give " +
+                         output.argument.name() + " memory of its own" +
+                         (is_residual(other) ? ", or exactly the same strides" : ""));
+    }
+    return llvm::Error::success();
   }
   static llvm::Error overlaps_itself_error(const View& view) {
     return bad_request(view.argument.name() +
@@ -266,8 +298,9 @@ class Binder {
   int64_t row_elements(Role role) const {
     return is_vectors(role) ? problem_.T : weight_rows(problem_).elements;
   }
-  llvm::Error bind_rows(Role role, Use use, const void* data, int64_t row, int64_t head, const char* row_name,
-                        const char* head_name) {
+  // `batch`: TRIGEN_POINTER_ARRAY where `data` is an array of pointers.
+  llvm::Error bind_rows(Role role, Use use, const void* data, int64_t row, long long& head,
+                        const char* row_name, const char* head_name, int64_t batch) {
     const int64_t rows = row_count(role), elements = row_elements(role);
     if (row < elements && rows > 1)
       return bad_request(
@@ -279,7 +312,12 @@ class Binder {
           std::to_string(elements) + " elements; pass at least that, or 0 for contiguous");
     View& view = add(role, use, data, element_size(problem_.wdtype), elements);
     if (llvm::Error error = axis(view, row_name, row, rows, problem_.walign)) return error;
+    if (batch == TRIGEN_POINTER_ARRAY && is_matrix(role) && !is_vectors(role)) {
+      head = batch;
+      return pointers(view, role == Role::kW ? head_name : "batch");
+    }
     if (llvm::Error error = axis(view, head_name, head, problem_.H, problem_.walign)) return error;
+    if (problem_.H == 1) head = 0;  // as in activation()
     return finish(view, problem_.walign, "walign");
   }
 
@@ -316,6 +354,7 @@ class Binder {
     view.count = 0;
     view.argument = {problem_.op, role, nullptr};
     view.use = use;
+    view.names = Use::kUnused;
     view.begin = reinterpret_cast<uintptr_t>(data);
     view.element = element;
     view.inner = inner;
@@ -451,6 +490,13 @@ void set_argument(trigen_args& args, const Tensor& t, void* data) {
   if (t.role == Role::kW && t.axes == Axes::kVectors) return set_vectors(args, t, data);
   if (t.role == Role::kW) args.w = data, args.w_head = t.head, args.w_row = t.row;
   if (t.role == Role::kBias) args.bias = data;
+}
+
+void set_pointers(trigen_args& args, const Tensor& t, void* array) {
+  Tensor named = t;
+  named.batch = TRIGEN_POINTER_ARRAY;
+  if (t.role == Role::kW) named.head = TRIGEN_POINTER_ARRAY;  // w has no batch
+  set_argument(args, named, array);
 }
 
 llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args,

@@ -14,6 +14,8 @@ namespace trigen {
 
 // Puts the tensor, whose first element is at `data`, in its place in `args`.
 void set_argument(trigen_args& args, const Tensor& tensor, void* data);
+// The same of an array of pointers, to matrices with the tensor's strides from row to row.
+void set_pointers(trigen_args& args, const Tensor& tensor, void* array);
 
 // Fills `params`; every size in it comes from the problem, and zero strides become contiguous ones. Checks,
 // in this order: struct_size, tensors that are missing or that the problem has no use for, strides, alignment

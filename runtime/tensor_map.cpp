@@ -1,5 +1,10 @@
 #include "runtime/tensor_map.h"
 
+#include <bit>
+#include <cstdint>
+
+#include "templates/matrices.h"
+
 namespace trigen {
 
 using namespace cuda;
@@ -85,11 +90,17 @@ CUresult encode_tensor_map(const DriverApi& api, const TensorMapSpec& spec, cons
   // The stride of an axis with one element is never used, but must be legal: that of the rows.
   for (int i = 0; i < 3; ++i)
     strides[i] = static_cast<unsigned long long>(memory.strides[i > 0 && spec.extents[i + 1] == 1 ? 0 : i]);
+  void* base = memory.data;
+  if (spec.memory) {
+    base = std::bit_cast<void*>(uintptr_t{MemoryMap::base(std::bit_cast<uintptr_t>(base))});
+    extents[2] = 1ull << MemoryMap::kLowBits, strides[1] = MemoryMap::kPiece;
+    extents[3] = 1ull << MemoryMap::kHighBits, strides[2] = MemoryMap::kHighStride;
+  }
   const unsigned box[4] = {static_cast<unsigned>(spec.columns), static_cast<unsigned>(spec.rows), 1,
                            static_cast<unsigned>(spec.batches)},
                  steps[4] = {1, 1, 1, 1};
-  return api.cuTensorMapEncodeTiled(map, data_type(spec.element), 4, memory.data, extents, strides, box,
-                                    steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle(spec.swizzle_bytes),
+  return api.cuTensorMapEncodeTiled(map, data_type(spec.element), 4, base, extents, strides, box, steps,
+                                    CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle(spec.swizzle_bytes),
                                     promotion(spec), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 

@@ -82,6 +82,7 @@ struct Shape {
   bool zero_outside;  // grad_weight: write zeros outside the triangle (default: never touched)
   bool mirror;        // gram: D[s,t] = D[t,s], the other triangle holds the same bits
   bool grad_input;    // scan_grad_weight: also store dx
+  bool pointers;      // gram: tensors may be arrays of pointers (matrices.cuh)
 };
 
 // The tunable part. Fields that a family does not use are 0, and are left out of the text form. The family

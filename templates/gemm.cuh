@@ -50,6 +50,7 @@ __device__ __forceinline__ void gemm(const Params& p) {
   const schedule::Tile tile =
       schedule::tile_at(C.shape, c, z, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.z));
   if (!tile.valid) return;
+  const auto& own = at_head<C>(p, head);
   const int m = tile.row * c.tile_m, n = tile.column * c.tile_n;
   // Whole tiles of depth; the first may begin before the range, where the operands are zero.
   const int k_begin = tile.depth.begin / c.tile_k * c.tile_k;
@@ -63,10 +64,10 @@ __device__ __forceinline__ void gemm(const Params& p) {
   using OpB = OperandB<C>;
   Loader<OpA, Engine::kSharedDType, C.shape.dtype, c.tile_m, c.tile_k, kThreads, typename Engine::LayoutA,
          Engine::kAsyncA>
-      load_a(p, z, head, tile.depth, m, thread);
+      load_a(own, z, head, tile.depth, m, thread);
   Loader<OpB, Engine::kSharedDType, C.shape.dtype, c.tile_n, c.tile_k, kThreads, typename Engine::LayoutB,
          Engine::kAsyncB>
-      load_b(p, z, head, tile.depth, n, thread);
+      load_b(own, z, head, tile.depth, n, thread);
   const Engine engine(thread);
   typename Engine::Accumulator acc;
   acc.clear();
@@ -86,7 +87,7 @@ __device__ __forceinline__ void gemm(const Params& p) {
       }
       if constexpr (kAsync) ptx::cp_async_commit();
     }
-    if constexpr (Engine::kAsyncA && Engine::kAsyncB) prefetch_operands<C>(p, z, head, m, n, thread);
+    if constexpr (Engine::kAsyncA && Engine::kAsyncB) prefetch_operands<C>(own, z, head, m, n, thread);
     if constexpr (kAsync) ptx::cp_async_wait<kStages - 2>();
     __syncthreads();
 
@@ -128,7 +129,7 @@ __device__ __forceinline__ void gemm(const Params& p) {
     }
     if constexpr (kAsync) ptx::cp_async_wait<0>();
   }
-  store_tile<C, Engine>(p, z, engine, acc, tile, head, reinterpret_cast<float*>(memory), thread);
+  store_tile<C, Engine>(own, z, engine, acc, tile, head, reinterpret_cast<float*>(memory), thread);
 }
 
 }  // namespace trigen

@@ -203,20 +203,22 @@ __device__ __forceinline__ void gemm_staged(const Params& p) {
   const schedule::Tile tile =
       schedule::tile_at(C.shape, c, z, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.z));
   if (!tile.valid) return;
+  const auto& own = at_head<C>(p, head);
 
   unsigned char* const memory = shared_memory();
   const Engine engine(thread);
   typename Engine::Accumulator acc;
   acc.clear();
   if (tile.depth.begin < tile.depth.end) {
-    StagedLoop<C, Engine> loop(p, z, tile, head, thread, engine, ptx::shared_address(memory));
+    StagedLoop<C, Engine> loop(own, z, tile, head, thread, engine, ptx::shared_address(memory));
     // Whole tiles of depth; the first may begin before the range, where the operands are zero.
     loop.run(acc, tile.depth.begin / c.tile_k * c.tile_k, tile.depth.end);
   }
   if constexpr (RoundedTile<C, Engine>::kServed)
-    RoundedTile<C, Engine>(p, z, tile, head, thread, engine, ptx::shared_address(memory)).store(engine, acc);
+    RoundedTile<C, Engine>(own, z, tile, head, thread, engine, ptx::shared_address(memory))
+        .store(engine, acc);
   else
-    store_tile<C, Engine>(p, z, engine, acc, tile, head, reinterpret_cast<float*>(memory), thread);
+    store_tile<C, Engine>(own, z, engine, acc, tile, head, reinterpret_cast<float*>(memory), thread);
 }
 
 }  // namespace trigen

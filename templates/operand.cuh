@@ -7,6 +7,7 @@
 // feature parts add up to a feature inside [0, D). Everything else is zero and is not read.
 #pragma once
 
+#include "matrices.cuh"
 #include "params.h"
 #include "schedule.h"
 #include "types.cuh"

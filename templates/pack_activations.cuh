@@ -2,6 +2,7 @@
 // row of it for each tensor. Rows begin at any element; a warp reads and writes words of them all the same.
 #pragma once
 
+#include "matrices.cuh"
 #include "pack_activations.h"
 #include "params.h"
 #include "ptx/cluster.cuh"
@@ -59,10 +60,15 @@ __device__ __forceinline__ void store_run(Storage<kType>* to, unsigned word, int
   }
 }
 
-template <DType kType>
-__device__ __forceinline__ Storage<kType>* element(const Activations& t, long long batch, long long head,
-                                                   long long row, long long column) {
-  return static_cast<Storage<kType>*>(t.data) + (batch * t.batch + head * t.head + row * t.row + column);
+template <Kernel C>
+__device__ __forceinline__ Storage<C.shape.dtype>* element(const Activations& t, long long batch, int head,
+                                                           long long row, long long column) {
+  if constexpr (C.shape.pointers)
+    return static_cast<Storage<C.shape.dtype>*>(first_of<C.shape.dtype>(t.data, t.head, head)) +
+           (batch * t.batch + row * t.row + column);
+  else
+    return static_cast<Storage<C.shape.dtype>*>(t.data) +
+           (batch * t.batch + head * t.head + row * t.row + column);
 }
 
 template <Kernel C>
@@ -107,8 +113,8 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
   const int column = static_cast<int>(index - all * pieces) * (kSteps * kWidth),
             lane = static_cast<int>(threadIdx.x % 32), count = features - column,
             stored = written<C, kInto>(features) - column;
-  const auto* const source = element<kType>(from, batch, head, token, column);
-  auto* const target = element<kType>(to, batch, head, token, column);
+  const auto* const source = element<C>(from, batch, head, token, column);
+  auto* const target = element<C>(to, batch, head, token, column);
   if (count > kSteps * kWidth)
     copy_piece<kType, true>(source, target, count, stored, lane);
   else
@@ -130,11 +136,14 @@ __device__ __forceinline__ void copy_joined(const Activations& from, const Activ
             first = static_cast<int>(index - row * pieces) * (kSteps * kWidth) + kEach * lane,
             end = B * features;
   if (head >= heads) return;
-  const auto* const source = element<kType>(from, 0, head, token, 0);
-  auto* const target = element<kType>(to, 0, head, token, 0);
+  const auto* const source = element<C>(from, 0, head, token, 0);
+  auto* const target = element<C>(to, 0, head, token, 0);
   // Words of memory do not cross batches.
-  const bool words = (from.batch | from.head | from.row | features) % kEach == 0 &&
-                     reinterpret_cast<unsigned long long>(from.data) % 4 == 0;
+  const bool words =
+      (from.batch | (C.shape.pointers ? 0 : from.head) | from.row | features) % kEach == 0 &&
+      reinterpret_cast<unsigned long long>(C.shape.pointers ? static_cast<const void*>(source) : from.data) %
+              4 ==
+          0;
   unsigned word[kSteps] = {};
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
@@ -190,7 +199,7 @@ __device__ __forceinline__ void copy_tile(const Activations& from, const Activat
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32),
             line = warp * kRows;  // of the tile
   const auto shift = RunLoad<kType>::shift;
-  const Storage<kType>* const source = element<kType>(from, tile.batch, tile.head, tile.row, tile.column);
+  const Storage<kType>* const source = element<C>(from, tile.batch, tile.head, tile.row, tile.column);
   const int count = columns - tile.column, least = tile.column > 0 ? -1 : 0;
   unsigned word[kRows];
 #pragma unroll
@@ -222,7 +231,7 @@ __device__ __forceinline__ void copy_tile(const Activations& from, const Activat
   // `line` is now a column of the tile. A lane makes words of rows 2 * lane and + 1, one more where the row
   // of `to` begins inside a word. Half of the lanes read the second one first: 32 rows, 32 banks.
   const int end = schedule::min(written<C, kInto>(rows) - tile.row, kTileEdge), swaps = lane / 16;
-  Storage<kType>* const target = element<kType>(to, tile.batch, tile.head, tile.column, tile.row);
+  Storage<kType>* const target = element<C>(to, tile.batch, tile.head, tile.column, tile.row);
   const auto at = [&](int row, int c) {
     return (row * kPitch * 2) + c + (kInto ? shift(source + row * from.row) : 0);
   };
@@ -267,7 +276,7 @@ __device__ __forceinline__ void copy_wide_tile(const Activations& from, const Ac
       unsigned word = 0;
       if (tile.row + line + r < rows && tile.column + column < columns)
         ptx::load_global<4>(
-            &word, element<kType>(from, tile.batch, tile.head, tile.row + line + r, tile.column + column));
+            &word, element<C>(from, tile.batch, tile.head, tile.row + line + r, tile.column + column));
       copied_shared[column * kPitch + line + r] = word;
     }
   __syncthreads();
@@ -277,9 +286,8 @@ __device__ __forceinline__ void copy_wide_tile(const Activations& from, const Ac
     for (int run = 0; run < kRuns; ++run) {
       const int row = 32 * run + lane;
       if (tile.column + line + i < columns && tile.row + row < written<C, kInto>(rows))
-        ptx::store_global<4>(
-            element<kType>(to, tile.batch, tile.head, tile.column + line + i, tile.row + row),
-            &copied_shared[(line + i) * kPitch + row]);
+        ptx::store_global<4>(element<C>(to, tile.batch, tile.head, tile.column + line + i, tile.row + row),
+                             &copied_shared[(line + i) * kPitch + row]);
     }
 }
 

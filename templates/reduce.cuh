@@ -59,6 +59,7 @@ __device__ __forceinline__ void reduce_rows(const Params& p) {
   const int pitch = schedule::workspace_pitch(z);
   const Range r = schedule::weight_row(C.shape.fill, z, t);
   const float* const parts = static_cast<const float*>(p.workspace);
+  const auto& own = at_head<C>(p, head);
   // Whole vectors that touch the triangle, or the whole row when its rest is to be zeroed.
   const int begin = kZeros ? 0 : r.begin * z.K / kVec * kVec;
   const int end = kZeros ? z.T * z.K : r.end * z.K;
@@ -77,11 +78,11 @@ __device__ __forceinline__ void reduce_rows(const Params& p) {
         for (int i = 0; i < kVec; ++i) sum[i] += v[i];
       }
     }
-    store_weights<C>(p, z, head, t, column, sum);
+    store_weights<C>(own, z, head, t, column, sum);
     if constexpr (C.shape.mirror) {
 #pragma unroll
       for (int i = 0; i < kVec; ++i)
-        if (column + i < z.T) gram::mirror<C>(p, head, t, column + i, sum[i]);
+        if (column + i < z.T) gram::mirror<C>(own, head, t, column + i, sum[i]);
     }
   }
   if constexpr (C.shape.bias) {

@@ -35,7 +35,7 @@ llvm::Error LocalBench::begin(const Problem& problem, const WorkbenchOptions& op
 
 // As verify() does, but each run is waited for at once: what comes after it is the host's time.
 llvm::Error LocalBench::check(const Plan& plan, double expected_s, Trial& out) {
-  auto args = bench_->args(0, plan.workspace_bytes());
+  auto args = bench_->timed_args(0, plan.workspace_bytes());
   if (!args) return args.takeError();
   const auto run = [&]() -> llvm::Error {
     return waiting(expected_s, [&]() -> llvm::Error {

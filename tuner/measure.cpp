@@ -131,7 +131,7 @@ llvm::Expected<Finals> time_in_turn(size_t arms, const ReplayArm& replay, int ro
 llvm::Expected<LaunchOn> launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable) {
   auto params = std::make_shared<std::vector<Params>>(static_cast<size_t>(bench.sets()));
   for (int set = 0; set < bench.sets(); ++set) {
-    auto args = bench.args(set, executable->workspace_bytes());
+    auto args = bench.timed_args(set, executable->workspace_bytes());
     if (!args) return args.takeError();
     if (auto error = bind_arguments(executable->candidate().problem, executable->workspace_bytes(), *args,
                                     (*params)[static_cast<size_t>(set)]))

@@ -76,7 +76,8 @@ Shape kernel_shape(const Problem& p) {
           .accumulate = p.epilogue.accumulate,
           .zero_outside = p.epilogue.zero_outside,
           .mirror = p.epilogue.mirror,
-          .grad_input = p.epilogue.grad_input};
+          .grad_input = p.epilogue.grad_input,
+          .pointers = p.pointers != 0};
 }
 
 schedule::Sizes kernel_sizes(const Problem& p) {

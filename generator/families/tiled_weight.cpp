@@ -68,6 +68,8 @@ bool allows(const Problem& p, const Config& c) {
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
   if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
   if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
+  if (weight::stacks(c) && p.pointers != 0)
+    return false;  // a box has the matrices that it stacks from one base
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && c.activations == Access::kDirect;
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;

@@ -45,7 +45,7 @@ FIELDS = (
     Field("fill", values=("lower", "upper")),
     Field("w", values=("dense", "toeplitz", "band")),
     *(Field(name, always=True) for name in ("B", "H", "T", "D", "K", "pad")),
-    *(Field(name) for name in ("rows", "diag", "width", "align", "walign")),
+    *(Field(name) for name in ("rows", "diag", "width", "align", "walign", "pointers")),
     Field("bias", "part"),
     Field("activation", "part", ("none", "gelu", "silu")),
     *(
@@ -55,7 +55,7 @@ FIELDS = (
 )
 BY_NAME: Dict[str, Field] = {field.name: field for field in FIELDS}
 # In the order of the text form; epilogue= comes last.
-KEYS = tuple("dtype B H T D K pad rows layout fill diag w width wdtype math align walign".split())
+KEYS = tuple("dtype B H T D K pad rows layout fill diag w width wdtype math align walign pointers".split())
 
 
 def numbers(name: str) -> Dict[str, int]:

@@ -59,6 +59,7 @@ def text(
     rows: int = 1,
     form: str = "dense",
     width: int = 0,
+    pointers: int = 0,
 ) -> str:
     """One problem. wdtype "" or dtype, math "" or "simt", and alignments of 0 or of contiguous tensors are defaults and not printed."""
     usual = dict(
@@ -72,6 +73,7 @@ def text(
         math="simt" if dtype == "f32" else "default",
         align=contiguous_alignment(ELEMENT[dtype], layout, T, D),
         walign=contiguous_weight_alignment(ELEMENT[wdtype or dtype], width or T, K),
+        pointers=0,
     )
     given = dict(
         dtype=dtype,
@@ -91,6 +93,7 @@ def text(
         math=math if math in ("tf32", "f16x3") else usual["math"],
         align=align or usual["align"],
         walign=walign or usual["walign"],
+        pointers=pointers,
     )
     parts = [op] + [
         f"{key}={given[key]}" for key in fields.KEYS if fields.BY_NAME[key].always or given[key] != usual[key]

@@ -3,6 +3,7 @@
 // contiguous. stream_k.h divides the work among the blocks; shift.cuh shifts dy by taps.
 #pragma once
 
+#include "matrices.cuh"
 #include "params.h"
 #include "persistent/diagonals.cuh"
 #include "persistent/shift.cuh"
@@ -83,28 +84,35 @@ struct BlockBoxes {
   }
 };
 
+// A matrix of an operand, in TMA's words: the batch is the box's.
+template <Kernel C>
+__device__ __forceinline__ int outermost(const MappedMatrix& of, const BlockBoxes<C>& at) {
+  return C.shape.pointers ? of.c3 : at.batch;
+}
+
 // A panel's boxes of 64 tokens, into an operand of kPanels panels at `to`; the second loads for all that `blocks`
 // names.
 template <Kernel C, int kPanels>
 __device__ __forceinline__ void load_panel(unsigned to, int panel, const TensorMap& map, unsigned barrier,
-                                           BlockBoxes<C> at, int token, int head) {
+                                           BlockBoxes<C> at, int token, MappedMatrix of) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
 #pragma unroll
   for (int i = 0; i < kParts<C>; ++i) {
     ptx::tma_load(to + box_offset<C, kPanels>(panel, i), map, barrier, kTokens ? token : at.feature,
-                  kTokens ? at.feature : token, head, at.batch);
+                  kTokens ? at.feature : token, of.c2, outermost<C>(of, at));
     at.next_box();
   }
 }
 template <Kernel C, int kPanels>
 __device__ __forceinline__ void load_panel_multicast(unsigned to, int panel, const TensorMap& map,
                                                      unsigned barrier, unsigned short blocks,
-                                                     BlockBoxes<C> at, int token, int head) {
+                                                     BlockBoxes<C> at, int token, MappedMatrix of) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
 #pragma unroll
   for (int i = 0; i < kParts<C>; ++i) {
     ptx::tma_load_multicast(to + box_offset<C, kPanels>(panel, i), map, barrier, blocks,
-                            kTokens ? token : at.feature, kTokens ? at.feature : token, head, at.batch);
+                            kTokens ? token : at.feature, kTokens ? at.feature : token, of.c2,
+                            outermost<C>(of, at));
     at.next_box();
   }
 }
@@ -139,15 +147,18 @@ __device__ __forceinline__ unsigned panel_of_a(const Ring<G>& ring, int stage, i
 
 // A panel into the L2.
 template <Kernel C>
-__device__ __forceinline__ void prefetch_panel(const TensorMap& map, BlockBoxes<C> at, int token, int head) {
+__device__ __forceinline__ void prefetch_panel(const TensorMap& map, BlockBoxes<C> at, int token,
+                                               MappedMatrix of) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
 #pragma unroll
   for (int i = 0; i < kParts<C>; ++i) {
-    ptx::tma_prefetch_box(map, kTokens ? token : at.feature, kTokens ? at.feature : token, head, at.batch);
+    ptx::tma_prefetch_box(map, kTokens ? token : at.feature, kTokens ? at.feature : token, of.c2,
+                          outermost<C>(of, at));
     at.next_box();
   }
 }
-// k blocks that the loading thread of a slice alone, or of gram, asks for in the L2 ahead of griddepcontrol.wait.
+// k blocks that the loading thread of a slice alone, or of gram, asks for in the L2 ahead of griddepcontrol.wait: not by pointers,
+// which a launch before may have written.
 inline constexpr int kFirstBlocks = 4;
 
 // The loading thread, there: the first tile's, where the block loads for itself alone. No value is read.
@@ -162,18 +173,52 @@ __device__ __forceinline__ void prefetch_gram(const StreamK& stream_k, int featu
   const BlockBoxes<C> step(features, work.step);
 #pragma unroll 1
   for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks, work.end); ++block) {
-    for (int i = 0; i < rows; ++i) prefetch_panel<C>(map_dy, from, 128 * work.row + kPanel * i, work.copy);
-    for (int i = 0; i < columns; ++i)
-      prefetch_panel<C>(map_x, from, 128 * work.column + kPanel * i, work.copy);
+    const MappedMatrix of{work.copy, 0};
+    for (int i = 0; i < rows; ++i) prefetch_panel<C>(map_dy, from, 128 * work.row + kPanel * i, of);
+    for (int i = 0; i < columns; ++i) prefetch_panel<C>(map_x, from, 128 * work.column + kPanel * i, of);
+    from.advance(step);
+  }
+}
+
+// As prefetch_panel, of `panels` panels of a matrix that pointers name, by 128 threads: a launch before may not have written the
+// pointers yet, and this is no error whatever they are.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_lines(const Extents<C>& z, const Activations& t, BlockBoxes<C> at,
+                                               int token, int head, int panels) {
+  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+  const void* first = static_cast<const Storage<C.shape.dtype>*>(t.data) + head * t.head;
+  if (t.head < 0)
+    first = reinterpret_cast<const void*>(ptx::load_relaxed(static_cast<void* const*>(t.data) + head));
+  const auto* const matrix = static_cast<const Storage<C.shape.dtype>*>(first);
+  for (int i = static_cast<int>(threadIdx.x % 128); i < 64 * panels; i += 128) {
+    const int line = i % 64, panel = token + i / 64 * kPanel;
+    const int row = kTokens ? at.feature + line : panel + line, column = kTokens ? panel : at.feature;
+    if (row < (kTokens ? z.features : z.tokens) && column < (kTokens ? z.tokens : z.features))
+      ptx::prefetch_l2(matrix + (row * t.row + column));
+  }
+}
+// As prefetch_gram.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_gram_lines(const Params& p, const Extents<C>& z,
+                                                    const StreamK& stream_k, bool itself) {
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  WorkTile work;
+  if (!walk.next(work)) return;
+  BlockBoxes<C> from(z.features, work.origin + work.begin * work.step);
+  const BlockBoxes<C> step(z.features, work.step);
+#pragma unroll 1
+  for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks, work.end); ++block) {
+    if (own_panel<C>(itself, work) < 0) prefetch_lines<C>(z, p.y, from, 128 * work.row, work.copy, 2);
+    prefetch_lines<C>(z, p.x, from, 128 * work.column, work.copy, work.narrow ? 2 : panels(C.config));
     from.advance(step);
   }
 }
 
 // The loading thread. `itself`: of multiplies_itself.
 template <Kernel C>
-__device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const StreamK& stream_k,
-                                                 int features, int rank, bool itself, const TensorMap& map_dy,
-                                                 const TensorMap& map_x) {
+__device__ __forceinline__ void load_grad_weight(const Params& p, const Ring<Geometry<C>>& ring,
+                                                 const StreamK& stream_k, int features, int rank, bool itself,
+                                                 const TensorMap& map_dy, const TensorMap& map_x) {
   using G = Geometry<C>;
   constexpr int kCluster = G::kCluster, kPanels = C.config.tile_n / kPanel;
   const Place<C> place(rank);
@@ -183,6 +228,7 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
     const int panels = work.narrow ? 2 : kPanels;
     const bool once = own_panel<C>(itself, work) >= 0;
     const int head = work.copy / kTaps<C>;
+    const MappedMatrix dy = mapped<C>(p.y, head), x = mapped<C>(p.x, head);
     const Shift shift(kTaps<C> == 1 ? 0 : work.copy - head * kTaps<C> - C.shape.pad);
     BlockBoxes<C> from(features, work.origin + work.begin * work.step);
     const BlockBoxes<C> step(features, work.step);
@@ -193,11 +239,11 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
       if constexpr (G::kSquares) {  // each block loads its half of dy for both of its row
         load_panel_multicast<C, 2>(ring.a(at.stage), place.column, map_dy, ring.full(at.stage),
                                    static_cast<unsigned short>(3 << 2 * place.row), shifted,
-                                   row + 64 * place.column, head);
+                                   row + 64 * place.column, dy);
       } else {
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          load_panel<C, 2>(ring.a(at.stage), i, map_dy, ring.full(at.stage), shifted, row + 64 * i, head);
+          load_panel<C, 2>(ring.a(at.stage), i, map_dy, ring.full(at.stage), shifted, row + 64 * i, dy);
       }
     };
     for (int block = work.begin; block < work.end; ++block) {
@@ -216,8 +262,8 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
         for (int i = 0; i < kConsumers; ++i) {
           const int first = (kConsumers * from.batch + i) * stacked(C.shape, C.config),
                     across = kTokens ? 0 : from.feature, down = kTokens ? from.feature : 0;
-          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, across, down, head, first);
-          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, across, down, head, first);
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, across, down, dy.c2, first);
+          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, across, down, x.c2, first);
         }
       } else {
         ptx::mbarrier_arrive_expect(full, ((once ? 0 : 2) + panels) * kPanelBytes);
@@ -228,17 +274,17 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
 #pragma unroll
         for (int i = 0; i < kPanels; ++i)
           if (i < panels)
-            load_panel<C, kPanels>(ring.b(at.stage), i, map_x, full, from, 128 * work.column + 64 * i, head);
+            load_panel<C, kPanels>(ring.b(at.stage), i, map_x, full, from, 128 * work.column + 64 * i, x);
       } else if constexpr (G::kSquares) {  // and its half of x for both of its column
         load_panel_multicast<C, kPanels>(ring.b(at.stage), place.row, map_x, full,
                                          static_cast<unsigned short>(5 << place.column), from,
-                                         kEdge<C> * work.column + 128 * place.column + 64 * place.row, head);
+                                         kEdge<C> * work.column + 128 * place.column + 64 * place.row, x);
       } else {  // each block loads its half of x for both
 #pragma unroll
         for (int j = 0; j < kPanels / kCluster; ++j) {
           const int i = rank * (kPanels / kCluster) + j;
           load_panel_multicast<C, kPanels>(ring.b(at.stage), i, map_x, full, 3, from,
-                                           kEdge<C> * work.column + 64 * i, head);
+                                           kEdge<C> * work.column + 64 * i, x);
         }
       }
       at.advance();
@@ -365,6 +411,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   const Place<C> place(rank);
   for (WorkTile work; walk.next(work);) {
     const int head = work.copy / kTaps<C>, tap = work.copy - head * kTaps<C>;
+    if (C.shape.pointers && threadIdx.x % 128 == 0) prefetch_output<C>(p, head);
     const bool with_bias = sums_bias<C>(stream_k, work, place, tap);
     float bias[4];
     const int first_row = kEdge<C> * work.row + 128 * place.row,
@@ -533,15 +580,21 @@ __device__ __forceinline__ void run_tiles(const Params& p, const TensorMap& map_
   if constexpr (stacks(C.config)) clear_unfilled<C>(ring.base);
   prepare<G>([&] { ring.init(); }, map_dy, map_x, map_dw);
   if constexpr (lets_next_start(C.shape, C.config)) ptx::let_next_launch_start();
-  if constexpr (C.shape.op == Op::kGram && C.shape.dtype != DType::kF32 && C.config.cluster == 1)
+  if constexpr (C.shape.op == Op::kGram && !C.shape.pointers && C.shape.dtype != DType::kF32 &&
+                C.config.cluster == 1)
     if (threadIdx.x == 128 * kConsumers)
       prefetch_gram<C>(stream_k, depth_rows<C>(p, z.features).features, itself, map_dy, map_x);
+  if constexpr (C.shape.pointers) {
+    if (threadIdx.x / 32 == 0) prefetch_pointers<C>(p, 0, z.heads, static_cast<int>(threadIdx.x));
+    if constexpr (C.shape.dtype != DType::kF32 && C.config.cluster == 1)
+      if (threadIdx.x / 128 == kConsumers) prefetch_gram_lines<C>(p, z, stream_k, itself);
+  }
   ptx::wait_for_launches_before();
   split_roles<G>(
       [&](unsigned thread) {
         const int warp = static_cast<int>(thread / 32);
         if (thread == 0)
-          load_grad_weight<C>(ring, stream_k, depth_rows<C>(p, z.features).features, rank, itself, map_dy,
+          load_grad_weight<C>(p, ring, stream_k, depth_rows<C>(p, z.features).features, rank, itself, map_dy,
                               map_x);
         // The warps that have nothing to load write zeros to the columns without a tile.
         if (C.shape.zero_outside && !schedule::sums_diagonals(C.shape) && warp > 0)

@@ -13,23 +13,37 @@ template <Kernel C>
 __device__ __forceinline__ void prefetch_slice(const SlicedTile& tile, int depth, int features, int rank,
                                                const TensorMap& map_dy, const TensorMap& map_x) {
   const int end = schedule::min(depth, rank + kFirstBlocks * C.config.cluster);
+  const MappedMatrix of{tile.head, 0};
 #pragma unroll 1
   for (int block = rank; block < end; block += C.config.cluster) {
     const BlockBoxes<C> from(features, block);
-    for (int i = 0; i < tile.multiplied; ++i)
-      prefetch_panel<C>(map_x, from, tile.column + kPanel * i, tile.head);
+    for (int i = 0; i < tile.multiplied; ++i) prefetch_panel<C>(map_x, from, tile.column + kPanel * i, of);
     if (tile.own >= 0) continue;
     for (int i = 0; i < C.config.tile_m / kPanel; ++i)
-      prefetch_panel<C>(map_dy, from, tile.row + kPanel * i, tile.head);
+      prefetch_panel<C>(map_dy, from, tile.row + kPanel * i, of);
+  }
+}
+
+// The same by pointers (prefetch_lines).
+template <Kernel C>
+__device__ __forceinline__ void prefetch_slice_lines(const Params& p, const Extents<C>& z,
+                                                     const SlicedTile& tile, int depth, int rank) {
+  const int end = schedule::min(depth, rank + kFirstBlocks * C.config.cluster);
+#pragma unroll 1
+  for (int block = rank; block < end; block += C.config.cluster) {
+    const BlockBoxes<C> from(z.features, block);
+    prefetch_lines<C>(z, p.x, from, tile.column, tile.head, tile.multiplied);
+    if (tile.own < 0) prefetch_lines<C>(z, p.y, from, tile.row, tile.head, C.config.tile_m / kPanel);
   }
 }
 
 // The loading thread.
 template <Kernel C>
-__device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, const SlicedTile& tile,
-                                           int depth, int features, int rank, const TensorMap& map_dy,
-                                           const TensorMap& map_x) {
+__device__ __forceinline__ void load_slice(const Params& p, const Ring<SliceGeometry<C>>& ring,
+                                           const SlicedTile& tile, int depth, int features, int rank,
+                                           const TensorMap& map_dy, const TensorMap& map_x) {
   constexpr int kRows = C.config.tile_m / kPanel, kColumns = C.config.tile_n / kPanel;  // in panels
+  const MappedMatrix dy = mapped<C>(p.y, tile.head), x = mapped<C>(p.x, tile.head);
   RingPosition<C.config.stages> at;
   for (int block = rank; block < depth; block += C.config.cluster) {
     const BlockBoxes<C> from(features, block);
@@ -39,14 +53,13 @@ __device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, c
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (tile.own >= 0) break;
-      load_panel<C, kRows>(ring.a(at.stage), i, map_dy, ring.full(at.stage), from, tile.row + kPanel * i,
-                           tile.head);
+      load_panel<C, kRows>(ring.a(at.stage), i, map_dy, ring.full(at.stage), from, tile.row + kPanel * i, dy);
     }
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
       if (i >= tile.multiplied) break;
       load_panel<C, kColumns>(ring.b(at.stage), i, map_x, ring.full(at.stage), from, tile.column + kPanel * i,
-                              tile.head);
+                              x);
     }
     at.advance();
   }
@@ -75,8 +88,14 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       sliced_tile<C>(stream_k, static_cast<int>(blockIdx.x) / kSlices, multiplies_itself<C>(p));
   const int features = depth_rows<C>(p, z.features).features;
   // What grad_weight's clusters ask for twice takes longer than the latency that it hides (docs/experiments/wgmma_sm90-grad_weight.md).
-  if ((kAlone || C.shape.op == Op::kGram) && tile.any && threadIdx.x == 128 * G::kConsumers)
+  if ((kAlone || C.shape.op == Op::kGram) && !C.shape.pointers && tile.any &&
+      threadIdx.x == 128 * G::kConsumers)
     prefetch_slice<C>(tile, stream_k.depth, features, rank, map_dy, map_x);
+  if constexpr (C.shape.pointers) {
+    if (tile.any && threadIdx.x == 0) prefetch_pointers<C>(p, tile.head, 1, 0);
+    if (tile.any && threadIdx.x / 128 == G::kConsumers)
+      prefetch_slice_lines<C>(p, z, tile, stream_k.depth, rank);
+  }
   // Every block has begun, and the writes of its first threads are visible.
   if constexpr (kAlone)
     __syncthreads();
@@ -87,7 +106,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   if (group == G::kConsumers) {
     const int warp = static_cast<int>(threadIdx.x / 32 % 4);
     if (tile.any && threadIdx.x % 128 == 0)
-      load_slice<C>(ring, tile, stream_k.depth, features, rank, map_dy, map_x);
+      load_slice<C>(p, ring, tile, stream_k.depth, features, rank, map_dy, map_x);
     __syncwarp();
     if constexpr (reuses_ring(C.config) && !kStagesOutput<C>) ptx::cluster_sync();
     if constexpr (!kAlone) ptx::cluster_arrive();
@@ -98,6 +117,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     return;
   }
   float sum[kN / 2], bias[4];
+  if (C.shape.pointers && tile.any && threadIdx.x == 0) prefetch_output<C>(p, tile.head);
   if (tile.any) {
     RingPosition<C.config.stages> at;
     const int count = (stream_k.depth - rank + kSlices - 1) / kSlices;
@@ -137,7 +157,8 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       ptx::named_barrier(1, 128 * G::kConsumers);
     else
       ptx::cluster_sync();
-    if (tile.any) add_sent<C>(p, ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
+    if (tile.any)
+      add_sent<C>(at_head<C>(p, tile.head), ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
   }
 }
 

@@ -45,12 +45,26 @@ __device__ __forceinline__ void store_f32(Output& output, const float* sum, cons
 template <Kernel C>
 inline constexpr bool kStagedOutput = !C.shape.accumulate && kTaps<C> == 1 && C.config.vec_c == 8 &&
                                       (C.shape.op != Op::kGram || C.shape.wdtype != DType::kF32);
+// A head's dW in its map.
+template <Kernel C>
+struct MappedOutput {
+  const Params& p;
+  int head;
+  __device__ __forceinline__ MappedMatrix operator()() const {
+    if constexpr (C.shape.pointers)
+      return in_memory(p.w, first_of<C.shape.wdtype>(p.w, p.w_head, head));
+    else
+      return {0, head};
+  }
+};
 template <Kernel C, class Output>
-__device__ __forceinline__ void store_panel(const Params& p, Output& output, const float* sum,
+__device__ __forceinline__ void store_panel(const Params& launch, Output& output, const float* sum,
                                             const TensorMap& map, int head, int tap, int tokens, int diag,
                                             int row, int column) {
   constexpr Shape s = C.shape;
   constexpr bool kStaged = kStagedOutput<C>;
+  const auto& p = at_head<C>(launch, head);
+  const MappedOutput<C> of{launch, head};
   const bool inside = s.fill == Fill::kLower ? column + 63 <= row + diag : column >= row + 63 + diag;
   const int lane = static_cast<int>(threadIdx.x % 32),
             own = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
@@ -78,13 +92,13 @@ __device__ __forceinline__ void store_panel(const Params& p, Output& output, con
         }
       };
       if constexpr (!kSymmetric)
-        output.store(sum, map, column, row, 0, head, finish);
+        output.store(sum, map, column, row, of, finish);
       else if (inside)
-        output.store_mirrored(sum, map, column, row, head, finish);
+        output.store_mirrored(sum, map, column, row, of, finish);
       else
-        output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, head, finish);
+        output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, of, finish);
     } else {
-      output.store(sum, map, column, row, 0, head, [&](const float* v, int c, unsigned(&r)[2]) {
+      output.store(sum, map, column, row, of, [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
         for (int j = 0; j < 2; ++j)
           r[j] = pack<s.dtype>(keeps(own + 8 * j, c) ? v[2 * j] : 0.0f,

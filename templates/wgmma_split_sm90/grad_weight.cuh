@@ -82,6 +82,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Spli
     walk.part = part, walk.tile = tile;
     if (!walk.next(work)) break;
     part = walk.part, tile = walk.tile;
+    const auto& own = at_head<C>(p, work.copy);
     multiplier.multiply(work.end - work.begin, 0);
     const float(&sum)[G::kSums] = multiplier.sum;
     if (work.number >= 0) {
@@ -96,8 +97,8 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Spli
     const int column = 128 * work.column + static_cast<int>(multiplier.lane % 4 * 2);
 #pragma unroll
     for (int i = 0; i < G::kSums / 4; ++i) {
-      write_pair<C>(p, work.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
-      write_pair<C>(p, work.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
+      write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
+      write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
                     sum[4 * i + 3]);
     }
   }
@@ -172,8 +173,9 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     stream_k.locate(false, place, row, column);
     const auto warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const int r = 128 * row + 16 * warp + lane / 4, c = 128 * column + 8 * group + lane % 4 * 2;
-    write_pair<C>(p, copy, 0, z.tokens, z.diag, r, c, sum.x, sum.y);
-    write_pair<C>(p, copy, 0, z.tokens, z.diag, r + 8, c, sum.z, sum.w);
+    const auto& own = at_head<C>(p, copy);
+    write_pair<C>(own, copy, 0, z.tokens, z.diag, r, c, sum.x, sum.y);
+    write_pair<C>(own, copy, 0, z.tokens, z.diag, r + 8, c, sum.z, sum.w);
   }
 }
 

@@ -5,6 +5,7 @@
 // alone.
 #pragma once
 
+#include "matrices.cuh"
 #include "params.h"
 #include "ptx/convert.cuh"
 #include "ptx/memory.cuh"
@@ -164,7 +165,8 @@ __device__ __forceinline__ void split_operands(const Params& p) {
   const auto block = static_cast<int>(rest % ws.blocks);
   const auto head = static_cast<int>(rest / ws.blocks % heads),
              batch = static_cast<int>(rest / ws.blocks / heads);
-  const Activations& from = is_a || s.op == Op::kGradInput ? p.y : p.x;
+  const auto& own = at_head<C>(p, head);
+  const Activations& from = is_a || s.op == Op::kGradInput ? own.y : own.x;
   constexpr int kVec = kWeight && C.config.vec_a < C.config.vec_b ? C.config.vec_a : C.config.vec_b;
   read_box<kVec>(v, static_cast<const float*>(from.data) + batch * from.batch + head * from.head, from.row,
                  64 * block, 64 * panel, tokens, features);

@@ -46,9 +46,10 @@ TEST(Hopper, MissingClusterBarrierIsARace) {
   EXPECT_EQ(device.reports()[0]["fault"], "shared memory race");
 }
 
-// A 2-d tensor of u16 goes through shared memory with a box of 64 x 4 and is stored flat as it lies there.
+// A 2-d tensor of u16 goes through shared memory with a box of 64 x 4 and is stored flat as it lies there. `base`: the map's, or
+// null for the tensor's own.
 std::vector<uint16_t> tensor_copy(const std::string& options, CUtensorMapSwizzle swizzle, int x, int y,
-                                  bool wait, CUresult expected) {
+                                  bool wait, CUresult expected, void* base = nullptr) {
   Device device("sm_90", options);
   std::vector<uint16_t> data(80 * 6);
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint16_t>(1000 + i);
@@ -56,9 +57,10 @@ std::vector<uint16_t> tensor_copy(const std::string& options, CUtensorMapSwizzle
   CUtensorMap map;
   unsigned long long dims[] = {80, 6}, strides[] = {160};
   unsigned box[] = {64, 4}, ones[] = {1, 1};
-  EXPECT_EQ(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, reinterpret_cast<void*>(in), dims,
-                                   strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+  if (base == nullptr) base = reinterpret_cast<void*>(in);
+  EXPECT_EQ(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, base, dims, strides, box, ones,
+                                   CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
             CUDA_SUCCESS)
       << Device::error();
   std::string ptx =
@@ -106,6 +108,15 @@ TEST(Hopper, TensorCopyBeginsAtWholePieces) {
     tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, x, 0, true, CUDA_ERROR_ILLEGAL_INSTRUCTION);
   for (const int x : {8, -8, 72})
     tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, x, 0, true, CUDA_SUCCESS);
+}
+
+TEST(Hopper, TensorCopyFromOutsideLooksUpTheMapsAddress) {
+  for (const int y : {6, -4}) {
+    const auto zeros = tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, 0, y, true, CUDA_SUCCESS);
+    EXPECT_EQ(zeros, std::vector<uint16_t>(256, 0));
+    tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, 0, y, true, CUDA_ERROR_ILLEGAL_ADDRESS,
+                reinterpret_cast<void*>(16));
+  }
 }
 
 TEST(Hopper, TensorCopyWithoutWaitIsFound) {
@@ -492,14 +503,17 @@ TEST(Hopper, OverlappingLaunchesWait) {
 TEST(Hopper, EarlyLaunchesOverlapThoseFurtherBack) {
   const std::string fill =
       kernel_ptx("sm_90", {"u64"}, "mov.u32 %r1, 7;\nld.param.u64 %d2, [p0];\nst.global.u32 [%d2], %r1;");
-  const std::string read = "ld.param.u64 %d2, [p0];\nld.global.u32 %r2, [%d2];\n",
-                    wait = "griddepcontrol.wait;\n", trigger = "griddepcontrol.launch_dependents;\n";
+  const std::string
+      read = "ld.param.u64 %d2, [p0];\nld.global.u32 %r2, [%d2];\n",
+      relaxed = "ld.param.u64 %d2, [p0];\nld.relaxed.gpu.global.u32 %r2, [%d2];\n",  // of either value
+      wait = "griddepcontrol.wait;\n", trigger = "griddepcontrol.launch_dependents;\n";
   const struct {
     bool after_fill;  // else after anything
     std::string second, third, fault;
   } cases[] = {
       {true, wait + trigger, read + wait, ""},
       {true, trigger + wait, read + wait, "griddepcontrol.wait comes first"},
+      {true, trigger + wait, relaxed + wait, ""},
       {true, trigger + wait, wait + read, ""},
       {true, trigger, wait + read, "no thread of it waited"},
       {true, wait, read + wait, ""},

@@ -196,8 +196,8 @@ llvm::Expected<HostBuffers> Patient::outputs(Run& run, const Plan& plan, const s
     return run.bench->download();
   };
   auto out = made(run.bench->args(0, plan.workspace_bytes()));
-  if (!out || !op_row(run.bench->problem().op).takes(kPointersField)) return out;
-  auto by_pointers = made(run.bench->args_of_pointers(plan.workspace_bytes()));
+  if (!out || !takes_pointers(run.bench->problem())) return out;
+  auto by_pointers = made(run.bench->args_of_pointers(0, plan.workspace_bytes()));
   if (by_pointers && *by_pointers != *out)
     return make_error(ErrorKind::kDevice, "arrays of pointers gave other bits");
   return by_pointers;

@@ -22,25 +22,26 @@ struct Case {
   const char* problem;
 };
 
-// What each b has of a tensor, with its gaps, in memory of its own; and the array of pointers to it.
+// What each pointer names of a tensor, with its gaps, in memory of its own; and the array of pointers to it.
 class Scattered {
  public:
-  Scattered(const Device& device, const Workbench& bench, Role role)
-      : device_(device), tensor_(*bench.list().find(role)) {
+  Scattered(const Device& device, const Workbench& bench, const Tensor& tensor)
+      : device_(device), tensor_(tensor), count_(pointer_count(bench.problem())) {
     const Problem& p = bench.problem();
-    const int64_t element = element_size(tensor_.dtype);
-    bytes_ = (tensor_.elements - (p.B - 1) * tensor_.batch) * element;
-    from_ = std::bit_cast<CUdeviceptr>(bench.data(0, role));
-    // The last b first, allocations of different sizes: no two are as far apart as the next two.
-    for (int64_t b = p.B - 1; b >= 0; --b) {
-      const int64_t front = kGuard * (1 + b % 3) + (p.align < 16 ? p.align : 0);
+    distance_ = distance_of_pointers(p, tensor) * element_size(tensor.dtype);
+    bytes_ = tensor.bytes() - (count_ - 1) * distance_;
+    from_ = std::bit_cast<CUdeviceptr>(bench.data(0, tensor.role));
+    const int64_t align = tensor.axes == Axes::kActivations ? p.align : p.walign;
+    // The last one first, allocations of different sizes: no two are as far apart as the next two.
+    for (int64_t i = count_ - 1; i >= 0; --i) {
+      const int64_t front = kGuard * (1 + i % 3) + (align < 16 ? align : 0);
       owned_.push_back(allocate(front + bytes_ + kGuard));
-      places_.push_back({b, owned_.back(), front});
+      places_.push_back({i, owned_.back(), front});
     }
-    std::vector<CUdeviceptr> pointers(static_cast<size_t>(p.B));
+    std::vector<CUdeviceptr> pointers(static_cast<size_t>(count_));
     for (const Place& place : places_)
-      pointers[static_cast<size_t>(place.b)] = place.begin + offset(place.front);
-    array_ = allocate(8 * p.B);
+      pointers[static_cast<size_t>(place.index)] = place.begin + offset(place.front);
+    array_ = allocate(8 * count_);
     owned_.push_back(array_);
     check(device_.api().cuMemcpyHtoD(array_, pointers.data(), 8 * pointers.size()));
   }
@@ -50,11 +51,9 @@ class Scattered {
   Scattered(const Scattered&) = delete;
   Scattered& operator=(const Scattered&) = delete;
 
-  void give(trigen_args& args) const {
-    Tensor array = tensor_;
-    array.batch = TRIGEN_POINTER_ARRAY;
-    set_argument(args, array, device_pointer(array_));
-  }
+  bool is_written() const { return tensor_.written; }
+  const char* name() const { return to_string(tensor_.role); }
+  void give(trigen_args& args) const { set_pointers(args, tensor_, device_pointer(array_)); }
   // From the tensor, or back into it; around that NaN.
   void bring() const {
     for (const Place& place : places_) {
@@ -70,14 +69,14 @@ class Scattered {
       const auto front = all.begin() + place.front, back = front + bytes_;
       EXPECT_EQ(std::count(all.begin(), front, kPoison) + std::count(back, all.end(), kPoison),
                 place.front + kGuard)
-          << "something was written beside matrix " << place.b;
+          << "something was written beside matrix " << place.index;
     }
   }
 
  private:
   static constexpr int64_t kGuard = 256;
   struct Place {
-    int64_t b;
+    int64_t index;
     CUdeviceptr begin;
     int64_t front;  // bytes of NaN
   };
@@ -88,52 +87,77 @@ class Scattered {
     check(device_.api().cuMemAlloc(&made, offset(bytes)));
     return made;
   }
-  CUdeviceptr tensor_at(const Place& place) const {
-    return from_ + offset(place.b * tensor_.batch * element_size(tensor_.dtype));
-  }
+  CUdeviceptr tensor_at(const Place& place) const { return from_ + offset(place.index * distance_); }
 
   const Device& device_;
   const Tensor& tensor_;
-  int64_t bytes_ = 0;
+  int64_t count_ = 0, distance_ = 0, bytes_ = 0;
   CUdeviceptr from_ = 0, array_ = 0;
   std::vector<Place> places_;
   std::vector<CUdeviceptr> owned_;
 };
 
-class PointerArrays : public trigen::testing::HopperTest<Case> {};
+class PointerArrays : public trigen::testing::HopperTest<Case> {
+ protected:
+  // A plan of the candidate, a bench, and the tensors in memory of their own.
+  void make(const Case& given) {
+    const Problem p = llvm::cantFail(parse_problem(given.problem));
+    auto candidate = parse_candidate(p, device_->target(), given.candidate);
+    ASSERT_TRUE(bool(candidate)) << take_error(candidate.takeError()).message;
+    plan_ = llvm::cantFail(Plan::of(
+        *candidate, llvm::cantFail(compile(*candidate, *nvrtc_, nullptr, code_for(*device_))), *device_));
+    WorkbenchOptions options;
+    options.gap = 1;
+    bench_ = llvm::cantFail(Workbench::create(*device_, p, options));
+    strides_ = llvm::cantFail(bench_->args(0, plan_->workspace_bytes()));
+    const ContextScope scope(device_->api(), bench_->context());
+    for (const Tensor& t : bench_->list().tensors)
+      if (takes_pointers(p, *tensor_of(p.op, t.role)))
+        scattered_.push_back(std::make_unique<Scattered>(*device_, *bench_, t));
+  }
+  void TearDown() override {
+    if (bench_) {
+      const ContextScope scope(device_->api(), bench_->context());
+      scattered_.clear();
+    }
+    HopperTest::TearDown();
+  }
+  // A run with those of scattered_ by pointers that `mask` names; the bench's tensors have its answer.
+  void run(unsigned mask) {
+    const ContextScope scope(device_->api(), bench_->context());
+    ASSERT_FALSE(bool(bench_->poison()));
+    trigen_args args = strides_;
+    for (size_t i = 0; i < scattered_.size(); ++i)
+      if ((mask >> i & 1) != 0) scattered_[i]->bring(), scattered_[i]->give(args);
+    // The bench's stream waits for no other.
+    ASSERT_EQ(device_->api().cuCtxSynchronize(), cuda::CUDA_SUCCESS);
+    llvm::Error error = plan_->run(args, bench_->stream());
+    ASSERT_FALSE(bool(error)) << take_error(std::move(error)).message;
+    ASSERT_FALSE(bool(bench_->synchronize()));
+    for (size_t i = 0; i < scattered_.size(); ++i)
+      if ((mask >> i & 1) != 0 && scattered_[i]->is_written()) scattered_[i]->take();
+  }
+
+  std::shared_ptr<const Plan> plan_;
+  std::unique_ptr<Workbench> bench_;
+  trigen_args strides_ = TRIGEN_ARGS_INIT;
+  std::vector<std::unique_ptr<Scattered>> scattered_;
+};
 
 TEST_P(PointerArrays, MatricesAnywhereGiveTheBitsOfOneTensor) {
-  const Problem p = llvm::cantFail(parse_problem(GetParam().problem));
-  auto candidate = parse_candidate(p, device_->target(), GetParam().candidate);
-  ASSERT_TRUE(bool(candidate)) << take_error(candidate.takeError()).message;
-  auto plan = llvm::cantFail(Plan::of(
-      *candidate, llvm::cantFail(compile(*candidate, *nvrtc_, nullptr, code_for(*device_))), *device_));
-  WorkbenchOptions options;
-  options.gap = 1;
-  auto bench = llvm::cantFail(Workbench::create(*device_, p, options));
-  const Reference reference(p, bench->list(), bench->inputs(), {});
-  const trigen_args strides = llvm::cantFail(bench->args(0, plan->workspace_bytes()));
+  make(GetParam());
+  if (HasFatalFailure()) return;
+  const Reference reference(bench_->problem(), bench_->list(), bench_->inputs(), {});
   auto result = verify_launch(
-      *bench, reference, [&]() -> llvm::Error { return plan->run(strides, bench->stream()); }, false);
+      *bench_, reference, [&]() -> llvm::Error { return plan_->run(strides_, bench_->stream()); }, false);
   ASSERT_TRUE(bool(result)) << take_error(result.takeError()).message;
   ASSERT_TRUE(result->ok) << result->failure;
-  const HostBuffers wanted = llvm::cantFail(bench->download());
-
-  const ContextScope scope(device_->api(), bench->context());
-  const Scattered x(*device_, *bench, Role::kX), y(*device_, *bench, Role::kY);
-  for (const auto& [of_x, of_y] : {std::pair(true, true), std::pair(true, false), std::pair(false, true)}) {
-    SCOPED_TRACE(::testing::Message() << "pointers of " << (of_x ? "x " : "") << (of_y ? "y" : ""));
-    ASSERT_FALSE(bool(bench->poison()));
-    trigen_args args = strides;
-    if (of_x) x.bring(), x.give(args);
-    if (of_y) y.bring(), y.give(args);
-    ASSERT_EQ(device_->api().cuCtxSynchronize(),
-              cuda::CUDA_SUCCESS);  // the bench's stream waits for no other
-    llvm::Error error = plan->run(args, bench->stream());
-    ASSERT_FALSE(bool(error)) << take_error(std::move(error)).message;
-    ASSERT_FALSE(bool(bench->synchronize()));
-    if (of_y) y.take();
-    EXPECT_EQ(llvm::cantFail(bench->download()), wanted);
+  const HostBuffers wanted = llvm::cantFail(bench_->download());
+  // All of them, and each by itself.
+  for (size_t i = 0; i <= scattered_.size(); ++i) {
+    SCOPED_TRACE(::testing::Message() << "pointers of " << (i == 0 ? "all" : scattered_[i - 1]->name()));
+    run(i == 0 ? ~0u : 1u << (i - 1));
+    EXPECT_EQ(llvm::cantFail(bench_->download()), wanted);
   }
 }
 
@@ -158,6 +182,47 @@ INSTANTIATE_TEST_SUITE_P(
                           "newton_schulz,dtype=bf16,B=2,H=2,T=131,D=147,K=3,align=2"},
                       Case{"newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x2x2",
                            "newton_schulz,dtype=f32,B=2,T=194,D=70,K=3,align=8,layout=bdt"}));
+
+// gram: tiles of a block, pairs and squares of a cluster; slices alone and of three blocks; warpgroups that take turns; sums that a
+// second launch adds; operands as they lie in both layouts, and packed; stores by TMA, in pairs and by elements; D of f32; every
+// family that makes it here (the others: problems_gram.txt).
+INSTANTIATE_TEST_SUITE_P(
+    Gram, PointerArrays,
+    ::testing::Values(
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=3,splitk=1,vec=8x8x8,cluster=1,blocks=1",
+             "gram,dtype=bf16,B=1,H=5,T=72,D=136,pointers=1,epilogue=residual+mirror"},
+        Case{"wgmma_sm90:tile=64x128x64,warps=4x1,stages=3,splitk=1,vec=8x8x2,cluster=1,blocks=1",
+             "gram,dtype=f16,B=1,H=2,T=130,D=96,fill=upper,pointers=1,epilogue=mirror"},
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=2,splitk=3,vec=8x8x8,cluster=3,blocks=1",
+             "gram,dtype=bf16,B=1,H=3,T=136,D=200,pointers=1,epilogue=residual+mirror"},
+        Case{"wgmma_sm90:tile=128x128x64,warps=8x1,stages=3,splitk=1,vec=8x8x8,cluster=1,blocks=1",
+             "gram,dtype=bf16,B=1,H=1,T=200,D=136,layout=bdt,pointers=1,epilogue=residual+mirror"},
+        Case{"wgmma_sm90:tile=128x128x64,warps=8x1,stages=3,splitk=2,vec=8x8x8,cluster=4,blocks=1",
+             "gram,dtype=f16,B=1,H=2,T=264,D=136,pointers=1,epilogue=residual"},
+        Case{"wgmma_sm90:tile=128x256x64,warps=8x1,stages=3,splitk=2,vec=8x8x2,cluster=2,blocks=1",
+             "gram,dtype=bf16,B=1,H=2,T=330,D=264,wdtype=f32,walign=8,pointers=1,epilogue=residual+mirror"},
+        Case{"wgmma_sm90:tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1",
+             "gram,dtype=bf16,B=1,H=5,T=264,D=72,fill=upper,pointers=1,epilogue=residual+mirror"},
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=3,splitk=1,vec=1x1x1,cluster=1,blocks=1,activations="
+             "packed",
+             "gram,dtype=bf16,B=1,H=5,T=67,D=33,align=2,walign=2,pointers=1,epilogue=residual+mirror"},
+        Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=3,splitk=1,vec=1x1x1,cluster=1,blocks=1,activations="
+             "packed",
+             "gram,dtype=f16,B=1,H=3,T=77,D=66,align=4,layout=bdt,pointers=1,epilogue=mirror"},
+        Case{"wgmma_tf32_sm90:tile=128x128x32,warps=8x1,stages=3,splitk=1,vec=4x4x8,cluster=1,blocks=1",
+             "gram,dtype=f32,B=1,H=3,T=136,D=68,math=tf32,pointers=1,epilogue=residual+mirror"},
+        Case{"wgmma_tf32_sm90:tile=128x128x32,warps=8x1,stages=3,splitk=2,vec=1x1x1,cluster=1,blocks=1,"
+             "activations=packed",
+             "gram,dtype=f32,B=1,H=2,T=37,D=131,math=tf32,align=4,walign=4,pointers=1,epilogue=residual"},
+        Case{"wgmma_split_sm90:tile=128x128x64,warps=8x1,stages=2,splitk=1,vec=1x1x1,cluster=1,blocks=1",
+             "gram,dtype=f32,B=1,H=3,T=45,D=67,math=f16x3,align=4,walign=4,pointers=1,epilogue=residual+"
+             "mirror"},
+        Case{"mma_sm80:tile=64x64x32,warps=2x2,stages=3,splitk=1,raster=8,vec=1x1x1,blocks=4",
+             "gram,dtype=bf16,B=1,H=5,T=67,D=33,align=2,walign=2,pointers=1,epilogue=residual+mirror"},
+        Case{"mma_sm80:tile=64x64x32,warps=2x2,stages=3,splitk=2,raster=8,vec=8x8x8,blocks=4",
+             "gram,dtype=f16,B=1,H=2,T=72,D=136,fill=upper,layout=bdt,pointers=1,epilogue=residual+mirror"},
+        Case{"simt:tile=64x32x16,warps=2x2,stages=2,splitk=1,raster=8,vec=1x1x1,blocks=4",
+             "gram,dtype=f32,B=1,H=2,T=37,D=11,fill=upper,pointers=1,epilogue=residual"}));
 
 }  // namespace
 }  // namespace trigen

@@ -42,6 +42,21 @@ def device(emulated, monkeypatch):
     assert emulated.reports() == "[]"
 
 
+@pytest.fixture()
+def moved(device, monkeypatch):
+    """What lists make copies of, by name, and the addresses that they give to the device."""
+    moves = []
+
+    def watch(module, name, said):
+        kept = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, **named: (moves.append(said(given)), kept(*given, **named))[1])
+
+    watch(torch, "_foreach_copy_", lambda given: "copies")
+    watch(torch, "cat", lambda given: "cat")
+    watch(launch, "pointers_on", lambda given: given[0])
+    return moves
+
+
 def exact(a, b, c, alpha, beta, gamma):
     d = alpha * (a.double() @ b.double().mT)
     if c is not None:
@@ -103,6 +118,107 @@ def test_a_second_call_is_a_lookup_and_b_is_another_tensor(device):
     assert torch.equal(again, both) and len(plans()) == 2
     in_place = device.put(z)
     assert gram(r, c=in_place, alpha=0.25, beta=0.5, out=in_place) is in_place
+
+
+def lists_of(put, case, n=5):
+    """(a, c): lists of matrices, each in memory of its own."""
+    torch.manual_seed(4)
+    shape, dtype, wdtype, shift, tall = case
+    a, c = [], []
+    for _ in range(n):
+        one = rows_apart(put, shape[::-1] if tall else shape, dtype, shift)
+        a.append(one.mT if tall else one)
+        square = torch.randn(shape[0], shape[0]).to(wdtype)
+        wide = torch.zeros(shape[0], shape[0] + 24, dtype=wdtype)
+        wide[:, shift : shift + shape[0]] = (square + square.mT) / 2
+        c.append(put(wide)[:, shift : shift + shape[0]])
+    return a, c
+
+
+LISTS = {
+    "rows of 16 bytes": ((40, 72), torch.float16, torch.float16, 0, False),
+    "an element's alignment": ((33, 35), torch.bfloat16, torch.bfloat16, 3, False),
+    "tall": ((40, 24), torch.float16, torch.float32, 0, True),
+    "f32": ((17, 24), torch.float32, torch.float32, 0, False),
+}
+
+
+@pytest.mark.parametrize("fill", ["both", "upper"])
+@pytest.mark.parametrize("case", LISTS)
+def test_lists_have_the_bits_of_a_batch(device, moved, case, fill):
+    a, c = lists_of(device.put, LISTS[case])
+    given = dict(alpha=-0.5, beta=2.0, gamma=3.0, fill=fill, dtype=c[0].dtype)
+    whole = torch.stack(a) if not LISTS[case][4] else torch.stack([one.mT for one in a]).mT
+    inside = torch.ones(c[0].shape, dtype=torch.bool)
+    inside = inside if fill == "both" else inside.triu()
+    wanted = gram(
+        device.put(whole.mT).mT if LISTS[case][4] else device.put(whole), c=device.put(torch.stack(c)), **given
+    )
+    assert moved == []
+    with trigen.record() as seen:
+        got = gram(a, c=c, **given)
+    assert all(torch.equal(one[inside], two[inside]) for one, two in zip(got, wanted))
+    assert len(moved) == 1 and moved[0] == [one.data_ptr() for one in (*a, *c)]
+    assert len(seen.problems) == 1 and "pointers=1" in seen.problems[0]
+    out = [torch.full_like(one, 7) for one in c]
+    out = [
+        device.put(torch.full((one.shape[0], one.shape[0] + 8), 7.0, dtype=one.dtype))[:, : one.shape[0]] for one in c
+    ]
+    results = gram(a, a, c, out=out, **given)
+    assert all(one is two for one, two in zip(results, out)) and len(moved) == 2
+    assert all(torch.equal(one[inside], two[inside]) for one, two in zip(out, wanted))
+    assert all((one[~inside] == 7).all() for one in out)
+    results = gram(a, c=c, out=c, **given)  # in place
+    assert all(torch.equal(one[inside], two[inside]) for one, two in zip(c, wanted))
+
+
+def test_lists_of_parts_of_tensors_and_of_one(written, moved):
+    device = written
+    a, _ = inputs((6, 40, 72), torch.float16, torch.float16)
+    a = device.put(a)
+    wanted = gram(a)
+    assert all(torch.equal(one, two) for one, two in zip(gram(list(a.unbind())[::2]), wanted[::2]))
+    assert torch.equal(gram([a[3]])[0], wanted[3]) and moved == []
+    assert [problem.problem.count("pointers") for problem in plans()] == [0] * len(plans())
+    assert gram([]) == []
+    # Of two orders and distances: copied.
+    strange = [a[0], device.put(a[1].mT.contiguous()).mT, rows_apart(device.put, (40, 72), torch.float16, 8)]
+    assert all(torch.equal(one, two) for one, two in zip(gram(strange)[:2], wanted[:2])) and moved == ["copies"]
+
+
+def test_lists_of_a_capture_are_copied(written, moved, monkeypatch):
+    device = written
+    a, c = lists_of(device.put, LISTS["rows of 16 bytes"], 3)
+    wanted = gram(a, c=c)
+    monkeypatch.setattr(launch, "is_capturing", lambda: True)
+    assert all(torch.equal(one, two) for one, two in zip(gram(a, c=c), wanted))
+    assert moved[1:] == ["copies", "copies"]
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        (lambda a, c: dict(b=a[0]), "b is a Tensor beside a list of 3 matrices; allowed: a list as long, or none"),
+        (lambda a, c: dict(c=c[:2]), "c is a list of 2 beside a list of 3 matrices"),
+        (lambda a, c: dict(out=[a[0][:, :40], c[0], c[1]]), r"out\[0\] overlaps a\[0\] in memory"),
+        (lambda a, c: dict(out=[c[0], c[1], c[0]]), r"out\[.\] overlaps out\[.\] in memory"),
+        (lambda a, c: dict(c=c, out=c[1:] + c[:1]), r"out\[.\] overlaps c\[.\] in memory"),
+        (lambda a, c: dict(a=[a[0], a[1][:20], a[2]]), r"a has a torch.float16 \[20, 72\] on cpu beside"),
+        (lambda a, c: dict(alpha=0.0), "alpha=0 leaves nothing to multiply"),
+    ],
+)
+def test_lists_that_are_refused(given, text):
+    a, c = lists_of(lambda one: one, LISTS["rows of 16 bytes"], 3)
+    with pytest.raises((TypeError, ValueError), match=text):
+        gram(**{"a": a, **given(a, c)})
+
+
+def test_lists_on_a_cpu():
+    a, c = lists_of(lambda one: one, LISTS["f32"], 3)
+    with trigen.record() as seen:
+        got = gram(a, c=c, beta=0.5)
+    assert all(torch.equal(one, gram(two, c=three, beta=0.5)) for one, two, three in zip(got, a, c))
+    assert len(seen.problems) == 1 and "H=3" in seen.problems[0] and "pointers=1" in seen.problems[0]
 
 
 def test_what_a_cpu_records_is_what_the_device_was_asked(device, monkeypatch):
@@ -284,21 +400,6 @@ def test_x_is_divided_by_its_norm_whatever_eps_is(written):
     with trigen.record() as seen:
         assert torch.equal(orthogonalize(x, eps=-1.0), orthogonalize(x))
     assert [problem.split(",")[0] for problem in seen.problems] == ["newton_schulz"]
-
-
-@pytest.fixture()
-def moved(written, monkeypatch):
-    """What orthogonalize copies, by name, and the addresses that it gives to the device."""
-    moves = []
-
-    def watch(module, name, said):
-        kept = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given, **named: (moves.append(said(given)), kept(*given, **named))[1])
-
-    watch(torch, "_foreach_copy_", lambda given: "copies")
-    watch(torch, "cat", lambda given: "cat")
-    watch(launch, "pointers_on", lambda given: given[0])
-    return moves
 
 
 @pytest.mark.parametrize("shape", [(24, 72), (72, 24)])

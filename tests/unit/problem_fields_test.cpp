@@ -111,7 +111,7 @@ TEST(ProblemFields, OpsThatDoNotTakeOneRefuseItByName) {
   }
   EXPECT_THAT(refused, testing::UnorderedElementsAre("K", "pad", "diag", "width", "rows", "bias",
                                                      "activation", "pre", "gate", "residual", "accumulate",
-                                                     "zero_outside", "mirror", "grad_input"));
+                                                     "zero_outside", "mirror", "grad_input", "pointers"));
 }
 
 TEST(ProblemFields, EveryEnumerationIsCheckedByName) {

@@ -146,12 +146,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "unknown key 'dtyp' at column 9; allowed are dtype, B, H, T, D, K, pad, rows, layout, fill, "
                 "diag, "
                 "w, width, wdtype, math, "
-                "align, walign or epilogue; did you mean 'dtype'?"},
+                "align, walign, pointers or epilogue; did you mean 'dtype'?"},
         BadText{
             "forward,dtype=f16,b=1,T=8,D=8",
             "unknown key 'b' at column 19; allowed are dtype, B, H, T, D, K, pad, rows, layout, fill, diag, "
             "w, width, wdtype, math, "
-            "align, walign or epilogue; did you mean 'B'?"},
+            "align, walign, pointers or epilogue; did you mean 'B'?"},
         BadText{"forward,dtype=fp16,B=1,T=8,D=8",
                 "dtype='fp16' is unknown; allowed are f16, bf16 or f32; did you mean 'f16'? (column 9)"},
         BadText{"forward,dtype=f16,B=1,T=8",
@@ -181,6 +181,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "accuracy"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,rows=2",
                 "rows=2 with forward; only decode makes a few rows; leave rows out"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,pointers=1",
+                "pointers=1 with forward; only gram has kernels of their own for arrays of pointers; leave "
+                "pointers out"},
+        BadText{"gram,dtype=f16,B=2,T=8,D=8,pointers=1",
+                "pointers=1; allowed are 0 to 0; 1 is for runs that give pointers to the matrices of H, B is "
+                "1 then"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,pointers=2",
+                "pointers=2; allowed are 0 to 1; 1 is for runs that give pointers to the matrices of H, B is "
+                "1 then"},
         BadText{"decode,dtype=f16,B=1,T=8,D=8,rows=9",
                 "rows=9; allowed are 1 to 8; the most rows of one run; use forward for more"},
         BadText{"decode,dtype=f16,B=1,T=800,D=8,rows=65",

@@ -215,16 +215,75 @@ TEST(BindArguments, ArraysOfPointers) {
   args.x.row = INT64_MAX / 16 & ~int64_t{63};
   EXPECT_THAT(bind(kIterations, args), HasSubstr("64 bits"));
 
-  for (const std::string op : {"forward", "grad_input", "gram"})
+  for (const std::string op : {"forward", "grad_input"})
     for (const char* const batches : {"1", "4"}) {
       args = plain();
       args.y.batch = TRIGEN_POINTER_ARRAY;
       EXPECT_THAT(
           bind((op + ",dtype=bf16,T=64,D=128,B=" + batches).c_str(), args),
-          AllOf(HasSubstr("'s batch stride is TRIGEN_POINTER_ARRAY, but only newton_schulz takes pointers: " +
+          AllOf(HasSubstr("'s batch stride is TRIGEN_POINTER_ARRAY, but only newton_schulz and gram take "
+                          "pointers: " +
                           op),
                 HasSubstr("0 for contiguous")));
     }
+}
+
+TEST(BindArguments, ArraysOfPointersOfGram) {
+  constexpr const char* kGram = "gram,dtype=bf16,B=1,H=4,T=64,D=128,pointers=1,epilogue=residual+mirror";
+  trigen_args args = plain();
+  args.w = at(kW), args.residual = {at(kOther), 0, 0, 0};
+  args.x.batch = args.y.batch = args.residual.batch = args.w_head = TRIGEN_POINTER_ARRAY;
+  args.x.row = 272;
+  Params params;
+  ArgumentExtents extents;
+  ASSERT_FALSE(static_cast<bool>(bind_arguments(problem(kGram), 0, args, params, &extents)));
+  EXPECT_LT(params.x.head, 0);
+  EXPECT_LT(params.y.head, 0);
+  EXPECT_LT(params.residual.head, 0);
+  EXPECT_LT(params.w_head, 0);
+  EXPECT_EQ(params.x.row, 272);
+  EXPECT_EQ(params.y.row, 128) << "a matrix by itself";
+  EXPECT_EQ(params.w_row, 64);
+  EXPECT_EQ(params.residual.row, 64);
+  for (const int64_t extent : {extents.x, extents.y, extents.residual, extents.w}) EXPECT_EQ(extent, 4 * 8);
+  args.y = {at(kY), 0, 0, 0}, args.w_head = 0;  // each by itself
+  EXPECT_EQ(bind(kGram, args, 0, &params), "");
+  EXPECT_EQ(params.y.head, 128);
+  EXPECT_EQ(params.w_head, 64 * 64);
+  args.y.head = -7, args.w_head = -7;
+  EXPECT_EQ(bind("gram,dtype=bf16,B=1,T=64,D=128,pointers=1,epilogue=residual", args, 0, &params), "");
+  EXPECT_EQ(params.y.head, 0) << "a negative one is the kernel's word for pointers";
+  EXPECT_EQ(params.w_head, 0);
+
+  args = plain();
+  args.w = at(kW), args.residual = {at(kOther), 0, 0, 0};
+  args.w_head = TRIGEN_POINTER_ARRAY;
+  args.w = at(kW + 4);
+  EXPECT_EQ(bind(kGram, args), "w (d) is at 0x30000004, 8-byte alignment is needed; pass an aligned pointer");
+  args.w = nullptr;
+  EXPECT_THAT(bind(kGram, args), HasSubstr("w (d) is null"));
+  args.w = at(kX);  // an array is read when D may have been written, and x while it is
+  args.x.batch = TRIGEN_POINTER_ARRAY;
+  EXPECT_THAT(bind(kGram, args), AllOf(HasSubstr("w (d) and x (b) are one array of pointers, at"),
+                                       HasSubstr("give w (d) memory of its own")));
+  args.w = args.residual.data, args.residual.batch = TRIGEN_POINTER_ARRAY;
+  EXPECT_EQ(bind(kGram, args), "") << "D may be C";
+  args.w_row = 72;
+  EXPECT_THAT(bind(kGram, args), HasSubstr("or exactly the same strides"));
+  args.w_row = 60;
+  EXPECT_THAT(bind(kGram, args), HasSubstr("w_row is 60, a row of w (d) has T*K=64 elements"));
+  args.w_row = 68;
+  EXPECT_THAT(bind(kGram, args), HasSubstr("make the plan with a smaller walign"));
+
+  for (const char* const stride : {"batch", "w_head"}) {
+    args = plain();
+    args.w = at(kW);
+    (stride[0] == 'b' ? args.x.batch : args.w_head) = TRIGEN_POINTER_ARRAY;
+    EXPECT_THAT(bind("gram,dtype=bf16,B=1,H=4,T=64,D=128", args),
+                AllOf(HasSubstr(std::string("'s ") + stride +
+                                " stride is TRIGEN_POINTER_ARRAY, but the plan's kernels take strides: gram"),
+                      HasSubstr("make the plan with pointers=1")));
+  }
 }
 
 TEST(BindArguments, RowsOfDecode) {
@@ -382,7 +441,7 @@ TEST(BindArguments, GramOfStridesAndAddressesThatDoNotFit) {
   EXPECT_THAT(bind(kGramOfC, args), HasSubstr("w (d) overlaps itself"));
   args.residual = {at(kC), 0, 32 * 64, 64}, args.w_head = 0;
   EXPECT_EQ(bind(kGramOfC, args), "") << "inputs may name an element twice";
-  args.residual = {at(kC), -1, 0, 0};
+  args.residual = {at(kC), -2, 0, 0};
   EXPECT_EQ(bind(kGramOfC, args), "") << "C has no batches";
   args = with_c();
   args.y.row = 60;

@@ -134,6 +134,10 @@ class Launch:
             self.residual,
         )
 
+    def with_residual(self, residual: int) -> bytes:
+        """The same of an address, 0 for none."""
+        return _pack_middle(self.y, 0, _NONE, 0, _NONE, residual, self.residual)
+
     def _fail(self, status: int) -> None:
         try:
             library.check(status)

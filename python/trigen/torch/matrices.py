@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Sequence, Union
 
 import torch
 
@@ -18,9 +18,9 @@ _FILLS = ("both", "lower", "upper")
 
 
 def gram(
-    a: torch.Tensor,
-    b: Optional[torch.Tensor] = None,
-    c: Optional[torch.Tensor] = None,
+    a: Union[torch.Tensor, Sequence[torch.Tensor]],
+    b: Union[torch.Tensor, Sequence[torch.Tensor], None] = None,
+    c: Union[torch.Tensor, Sequence[torch.Tensor], None] = None,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
@@ -28,8 +28,8 @@ def gram(
     fill: str = "both",
     math: str = "default",
     dtype: Optional[torch.dtype] = None,
-    out: Optional[torch.Tensor] = None,
-) -> torch.Tensor:
+    out: Union[torch.Tensor, Sequence[torch.Tensor], None] = None,
+) -> Union[torch.Tensor, List[torch.Tensor]]:
     """D = alpha A B^T + beta C + gamma I [..., m, m], where D is symmetric: half of the products of a matrix product.
 
     a: [..., m, k], float16, bfloat16, float32 or (in plain torch) float64; leading axes are a batch of independent matrices. It is read
@@ -42,15 +42,24 @@ def gram(
     math: of float32, as in triangular_conv1d. dtype: a's, or float32. out: [..., m, m] with rows contiguous; may be c, else it overlaps
     nothing (refused: ValueError).
 
+    Lists: a list of matrices [m, k] of one shape gives a list; b, c and out are lists as long, then. Each tensor is read and written where
+    it lies, by arrays of pointers in page-locked memory, all by one launch. Copied into batches, or out of one, are lists whose tensors
+    differ in the distance from row to row or begin at addresses less aligned than a contiguous batch's rows, and while a graph is captured,
+    those that are no parts of one tensor as far from each other as the first two.
+
     Products are exact and summed in float32 for 16-bit data, rounded once; the same bits in every run. Runs on the current stream of a's
     device, allocates nothing but the result and a workspace, does not synchronise, can be captured once the combination has run. It has
     no derivative: tensors that require one are refused while autograd records."""
-    first, second = a, a if b is None else b
-    _check(first, second, c, fill, dtype, out)
     if alpha == 0:
         raise ValueError("alpha=0 leaves nothing to multiply; allowed: any other number")
     if c is None and beta not in (0, 1):
         raise ValueError(f"beta={beta} without c; allowed: c, which it multiplies, or no beta")
+    if isinstance(a, (list, tuple)):
+        from . import gram_lists
+
+        return gram_lists.gram_of_lists(a, b, c, alpha, beta, gamma, fill, math, dtype, out)
+    first, second = a, a if b is None else b
+    _check(first, second, c, fill, dtype, out)
     dtype = dtype or a.dtype
     m = a.shape[-2]
     shape = (*a.shape[:-2], m, m)

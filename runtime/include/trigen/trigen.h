@@ -159,6 +159,8 @@ typedef struct trigen_problem {
    * have it whose pointers are multiples of 16. */
   int64_t align;  /* x, y and what has their shape */
   int64_t walign; /* w, gram's C, the gradients of a scan's vectors */
+  int64_t
+      pointers; /* gram: 1 where runs may give arrays of pointers (TRIGEN_POINTER_ARRAY), B is 1 then. 0 elsewhere */
   int bias; /* forward, decode, scan: add bias[h,t]; grad_weight, scan_grad_weight: write grad_bias[h,t] */
   int activation;   /* trigen_activation, forward, decode, scan; grad_epilogue: its derivative */
   int pre;          /* forward, decode, scan: store the value before the activation */
@@ -184,7 +186,7 @@ TRIGEN_API trigen_status trigen_problem_format(const trigen_problem* problem, ch
                                                size_t* needed) TRIGEN_NOEXCEPT;
 
 /* trigen_problem and the text form, described for other languages, which compare their own view with it: JSON
- * {"struct_size":168,"fields":[{"name":"op","bytes":4,"offset":8,"place":"first","values":["forward",...]},...]},
+ * {"struct_size":176,"fields":[{"name":"op","bytes":4,"offset":8,"place":"first","values":["forward",...]},...]},
  * the fields in the order of the text form; place is "first", "key" or "part" (of epilogue=). Never NULL;
  * valid while the library is loaded. */
 TRIGEN_API const char* trigen_problem_fields(void) TRIGEN_NOEXCEPT;
@@ -268,10 +270,16 @@ TRIGEN_API trigen_status trigen_plan_describe(const trigen_plan* plan,
 
 /* ---- running ---- */
 
-/* As trigen_tensor.batch, of newton_schulz's x and y, each by itself: data is an array of B pointers in device memory,
- * aligned to 8 bytes, to what each b has, anywhere in device memory; head and row are the strides of all. Kernels read the
- * array, so it stays until they have run, of a graph as long as the graph. What it names is not checked: each pointer is a
- * multiple of the problem's align, and nothing that y's name overlaps anything else. */
+/* As trigen_tensor.batch: data is an array of pointers in device memory, aligned to 8 bytes, to matrices anywhere in device
+ * memory. Each tensor by itself may be given so:
+ *
+ *   newton_schulz  x, y: B pointers, to what each b has; head and row are the strides of all
+ *   gram           of a problem with pointers=1: x, y, residual, and w with it as w_head: H pointers, to the matrix of each h; row
+ *                  (w_row) is the stride of all, 0 that of a contiguous matrix
+ *
+ * Kernels read the array, so it stays until they have run, of a graph as long as the graph. What it names is not checked: each
+ * pointer is a multiple of the problem's align (residual, w: walign), and nothing that is written overlaps anything else, but
+ * gram's D exactly C, matrix by matrix. */
 #define TRIGEN_POINTER_ARRAY (-1)
 
 /* An activation tensor in device memory. Strides count elements. The innermost axis (d for btd, t for bdt)

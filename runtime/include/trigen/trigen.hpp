@@ -71,7 +71,8 @@ inline trigen_tensor tensor(const void* data, int64_t batch = 0, int64_t head = 
   return {const_cast<void*>(data), batch, head, row};
 }
 
-// As x or y of newton_schulz: an array of pointers in device memory, to a matrix for each b.
+// As x or y of newton_schulz: an array of pointers in device memory, to a matrix for each b. As x, y or residual of gram with
+// pointers=1: to a matrix for each h.
 inline trigen_tensor pointers(const void* const* array, int64_t head = 0, int64_t row = 0) noexcept {
   return {const_cast<void**>(array), TRIGEN_POINTER_ARRAY, head, row};
 }
