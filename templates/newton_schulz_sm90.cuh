@@ -54,18 +54,18 @@ class Block {
     const float* const steps = static_cast<const float*>(p_.w);
     panels_.begin();
     panels_.stage(0);
-    const float norm = sqrtf(newton_schulz::sum_of_threads<kBlock, kBlocks>(panels_.sum_of_squares(), sums_));
-    first_pass(newton_schulz::scale_of(norm, steps[3 * z_.K]));
+    const float factor = begin_x(steps[3 * z_.K]);
     const int round = round_steps(c, z_.T, z_.D);
 #pragma unroll 1
     for (int first = 0;; first += round) {
-      if (first > 0) square_pass();
+      if (first > 0) square_pass(first == round ? factor : 1.0f);
       const int last = schedule::min(first + round, z_.K) - 1;
 #pragma unroll 1
-      for (int step = first; step <= last; ++step) make_step(steps + 3 * step, step == first, step == last);
+      for (int step = first; step <= last; ++step)
+        make_step(steps + 3 * step, step == first, step == last, step == 0 ? factor : 1.0f);
       if (last + 1 == z_.K) break;
     }
-    last_pass();
+    last_pass(z_.K <= round ? factor : 1.0f);
   }
 
  private:
@@ -84,6 +84,38 @@ class Block {
     ptx::fence_async_shared();
   }
 
+  // R of X but for a factor, which is returned: reading all of x for the norm alone would take as long as this. By what the
+  // blocks' first panels have X gets a norm of about 4, so that more of f16 is normal; the diagonal of R says what it is. Where
+  // that is far off, zero or no number, x is read for its norm and comes once more.
+  __device__ __forceinline__ float begin_x(float eps) const {
+    float scale = 1.0f;
+    if (eps >= 0.0f) {
+      const float sampled = schedule::min(kBlocks * kSide, z_.D), sum = sum_of_cluster(panels_.sum_of_staged());
+      scale = 4.0f * rsqrtf(sum * (z_.D / sampled));
+    }
+#pragma unroll 1
+    for (bool sure = eps < 0.0f;; sure = true) {
+      first_pass(scale);
+      if (sure) return 1.0f;
+      const float square = diagonal_of_r();
+      if (square >= 1.0f && square <= 256.0f) return 1.0f / fmaxf(sqrtf(square), scale * eps);
+      __syncthreads();  // all have read the sums of before
+      scale = newton_schulz::scale_of(sqrtf(sum_of_cluster(panels_.sum_of_squares())), eps);
+      panels_.stage(0);
+    }
+  }
+  __device__ __forceinline__ float sum_of_cluster(float sum) const {
+    return newton_schulz::sum_of_threads<kBlock, kBlocks>(sum, sums_);
+  }
+  __device__ __forceinline__ float diagonal_of_r() const {
+    float element = 0.0f;
+    if (const int row = thread_now(); row < c.tile_m) {
+      unsigned v;
+      ptx::load_shared<2>(&v, at(tile_of(r(), row / kSide, row / kSide), row % kSide, row % kSide));
+      element = ptx::f16_to_f32(static_cast<unsigned short>(v));
+    }
+    return newton_schulz::sum_of_threads<kBlock, 1>(element, sums_);
+  }
   // R = X X^T of x: a panel is multiplied while the next one comes.
   __device__ __forceinline__ void first_pass(float scale) const {
     const int group = group_now();
@@ -102,41 +134,41 @@ class Block {
     pin(square);
     make_r(square, group);
   }
-  // X <- Q X panel by panel, each in its own place, and R = X X^T of what is X then. A panel is squared while the sums of the next
+  // X <- `factor` Q X panel by panel, each in its own place, and R = X X^T of what is X then. A panel is squared while the sums of the next
   // one's Q X become f16.
-  __device__ __forceinline__ void square_pass() {
+  __device__ __forceinline__ void square_pass(float factor) {
     const int group = group_now(), count = panels_.count();
     Square square;
     clear(square);
     panels_.begin_pass();
     if (group == 0) {
-      square_panels<0>(square);
+      square_panels<0>(square, factor);
     } else if (kGroups == 2 || group == 1) {
-      square_panels<1>(square);
+      square_panels<1>(square, factor);
     } else if constexpr (kGroups == 3) {
-      square_panels<2>(square);
+      square_panels<2>(square, factor);
     }
     panels_.end_pass();
     make_r(square, group);
   }
   template <int kGroup>
-  __device__ __forceinline__ void square_panels(Square& square) const {
+  __device__ __forceinline__ void square_panels(Square& square, float factor) const {
     const int count = panels_.count();
-    multiply_and_square<kGroup, false>(square, 0);
+    multiply_and_square<kGroup, false>(square, 0, factor);
 #pragma unroll 1
-    for (int i = 1; i < count; ++i) multiply_and_square<kGroup, true>(square, i);
+    for (int i = 1; i < count; ++i) multiply_and_square<kGroup, true>(square, i, factor);
     add_square<0, kPieces>(square, panels_[count - 1], kGroup);
     ptx::wgmma_wait<0>();
     pin(square);
   }
   // Panel i <- Q X, and the one before squared.
   template <int kGroup, bool kSquares>
-  __device__ __forceinline__ void multiply_and_square(Square& square, int i) const {
+  __device__ __forceinline__ void multiply_and_square(Square& square, int i, float factor) const {
     Halves halves[kPanelTurns];
     panels_.wait(i);
-    multiply_turn<kGroup, 0, kSquares>(halves[0], square, i);
+    multiply_turn<kGroup, 0, kSquares>(halves[0], square, i, factor);
     if constexpr (kPanelTurns == 2) {
-      multiply_turn<kGroup, 1, kSquares>(halves[1], square, i);
+      multiply_turn<kGroup, 1, kSquares>(halves[1], square, i, factor);
     }
     __syncthreads();  // all have multiplied this panel, and squared the one two before
     panels_.load_next(i);
@@ -147,7 +179,7 @@ class Block {
     panels_.keep(i);
   }
   template <int kGroup, int kTurn, bool kSquares>
-  __device__ __forceinline__ void multiply_turn(Halves& halves, Square& square, int i) const {
+  __device__ __forceinline__ void multiply_turn(Halves& halves, Square& square, int i, float factor) const {
     float sum[kSums];
     multiply_panel<kSides, kBTD, kTurn * kGroups + kGroup>(sum, q(), panels_[i]);
     if constexpr (kSquares) {
@@ -157,23 +189,24 @@ class Block {
       ptx::wgmma_wait<0>();
     }
     ptx::pin(sum);
+    scale(sum, factor);
     round(halves, sum);
     ptx::pin(halves);
   }
-  // y = Q X.
-  __device__ __forceinline__ void last_pass() const {
+  // y = `factor` Q X.
+  __device__ __forceinline__ void last_pass(float factor) const {
     const int group = group_now();
     panels_.begin_pass();
     if (group == 0) {
-      multiply_last<0>();
+      multiply_last<0>(factor);
     } else if (kGroups == 2 || group == 1) {
-      multiply_last<1>();
+      multiply_last<1>(factor);
     } else if constexpr (kGroups == 3) {
-      multiply_last<2>();
+      multiply_last<2>(factor);
     }
   }
   template <int kGroup>
-  __device__ __forceinline__ void multiply_last() const {
+  __device__ __forceinline__ void multiply_last(float factor) const {
 #pragma unroll 1
     for (int i = 0; i < panels_.count(); ++i) {
       panels_.load_released(i);
@@ -192,6 +225,7 @@ class Block {
           panels_.release(i);
         }
         ptx::pin(sum[turn]);
+        scale(sum[turn], factor);
         store_y(sum[turn], i, turn * kGroups + kGroup);
       }
     }
@@ -260,6 +294,10 @@ class Block {
     }
   }
 
+  __device__ __forceinline__ static void scale(float (&sum)[kSums], float factor) {
+#pragma unroll
+    for (float& of : sum) of *= factor;
+  }
   __device__ __forceinline__ static void round(Halves& halves, const float (&sum)[kSums]) {
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair)
@@ -341,9 +379,13 @@ class Block {
     meet_cluster();
   }
 
+  // What becomes of the sums of a product: a I + b times the left matrix + c times them.
+  struct With {
+    float a, b, c;
+  };
   // Z of the step, then Q <- Q Z, the first of a round Z itself; unless it is the last of the round R <- R Z Z. Z of a round's
-  // last step takes the place of R.
-  __device__ __forceinline__ void make_step(const float* abc, bool first, bool last) const {
+  // last step takes the place of R. R comes without the square of `factor`.
+  __device__ __forceinline__ void make_step(const float* abc, bool first, bool last, float factor) const {
     const unsigned z = first ? q() : last ? r() : shared_ + matrix_bytes(c);
     const int group = group_now();
     // One place in the code for all products: they are thousands of instructions.
@@ -351,24 +393,25 @@ class Block {
     for (int of = 0; of < (last ? 2 : 4); ++of) {
       if (of == 1 && first) continue;
       const unsigned left = of == 1 ? q() : r(), right = of == 0 ? r() : z, to = of == 0 ? z : left;
+      With with = {0.0f, 0.0f, of == 2 ? factor * factor : 1.0f};
+      if (of == 0) with = {abc[0], abc[1] * factor * factor, abc[2] * (factor * factor) * (factor * factor)};
       if (group == 0) {
-        product<0>(left, right, to, of == 0 ? abc : nullptr);
+        product<0>(left, right, to, with);
       } else if (kGroups == 2 || group == 1) {
-        product<1>(left, right, to, of == 0 ? abc : nullptr);
+        product<1>(left, right, to, with);
       } else if constexpr (kGroups == 3) {
-        product<2>(left, right, to, of == 0 ? abc : nullptr);
+        product<2>(left, right, to, with);
       }
       meet_block();
     }
   }
-  // A matrix from the tiles of a product of two, `abc` given a I + b left + c times it; in place of the left one all are read
-  // before one is stored.
+  // A matrix from the tiles of a product of two; in place of the left one all are read before one is stored.
   template <int kGroup>
-  __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const float* abc) const {
+  __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const With& with) const {
     Halves halves[kTurns];
     float sum[2][kSums];  // of two tiles: one is multiplied while the other one's sums become f16
     begin_turn<kGroup, 0>(sum[0], left, right);
-    finish_turn<kGroup, 0>(halves, sum, left, right, abc);
+    finish_turn<kGroup, 0>(halves, sum, left, right, with);
     if (to == left) __syncthreads();
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -389,7 +432,7 @@ class Block {
   }
   template <int kGroup, int kTurn>
   __device__ __forceinline__ static void finish_turn(Halves (&halves)[kTurns], float (&sum)[2][kSums], unsigned left,
-                                                     unsigned right, const float* abc) {
+                                                     unsigned right, const With& with) {
     constexpr int kTile = kTurn * kGroups + kGroup, kRow = row_of(kTile);
     if constexpr (kTile + kGroups < kTiles) {
       begin_turn<kGroup, kTurn + 1>(sum[(kTurn + 1) % 2], left, right);
@@ -399,17 +442,15 @@ class Block {
     }
     float(&own)[kSums] = sum[kTurn % 2];
     ptx::pin(own);
-    if (abc != nullptr) add_polynomial(own, left + kTile * kTileBytes, kTile - tiles_above(kRow) == kRow, abc);
+    if (with.a != 0.0f || with.b != 0.0f || with.c != 1.0f)
+      add_polynomial(own, left + kTile * kTileBytes, kTile - tiles_above(kRow) == kRow, with);
     round(halves[kTurn], own);
     ptx::pin(halves[kTurn]);
     if constexpr (kTile + kGroups < kTiles) {
-      finish_turn<kGroup, kTurn + 1>(halves, sum, left, right, abc);
+      finish_turn<kGroup, kTurn + 1>(halves, sum, left, right, with);
     }
   }
-  // sum = a I + b R + c sum of a tile, R's at `r`.
-  __device__ __forceinline__ static void add_polynomial(float (&sum)[kSums], unsigned r, bool diagonal,
-                                                        const float* abc) {
-    const float a = abc[0], b = abc[1], cc = abc[2];
+  __device__ __forceinline__ static void add_polynomial(float (&sum)[kSums], unsigned r, bool diagonal, const With& with) {
     const int thread = thread_now();
     const Pairs pairs(r, thread);
 #pragma unroll
@@ -420,8 +461,8 @@ class Block {
       const float r0 = ptx::f16_to_f32(static_cast<unsigned short>(both)),
                   r1 = ptx::f16_to_f32(static_cast<unsigned short>(both >> 16));
       const int right = diagonal ? place.row - place.column : -1;  // of the diagonal's element
-      sum[2 * pair] = fmaf(cc, sum[2 * pair], fmaf(b, r0, right == 0 ? a : 0.0f));
-      sum[2 * pair + 1] = fmaf(cc, sum[2 * pair + 1], fmaf(b, r1, right == 1 ? a : 0.0f));
+      sum[2 * pair] = fmaf(with.c, sum[2 * pair], fmaf(with.b, r0, right == 0 ? with.a : 0.0f));
+      sum[2 * pair + 1] = fmaf(with.c, sum[2 * pair + 1], fmaf(with.b, r1, right == 1 ? with.a : 0.0f));
     }
   }
 

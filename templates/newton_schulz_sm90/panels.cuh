@@ -64,6 +64,22 @@ class Panels {
 #pragma unroll 1
     for (int part = 0; part < kParts; ++part) stage_part(i, part);
   }
+  // The thread's sum of squares of the panel that has been staged.
+  __device__ __forceinline__ float sum_of_staged() const {
+    ptx::cp_async_wait<0>();
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int e = 0; e < kEach; ++e) {
+      Vector x;
+      ptx::load_shared<Vector::kSize>(x.w, shared_ + (e * kBlock + thread_now()) * Vector::kSize);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) {
+        const float element = to_float<kD>(x.get(j));
+        sum = fmaf(element, element, sum);
+      }
+    }
+    return sum;
+  }
   // What has come becomes f16 where panel i lies, and the next one begins to come.
   __device__ __forceinline__ void take(int i, float scale) const {
     const unsigned panel = (*this)[i];
