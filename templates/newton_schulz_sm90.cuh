@@ -154,21 +154,20 @@ class Block {
   template <int kGroup>
   __device__ __forceinline__ void square_panels(Square& square, float factor) const {
     const int count = panels_.count();
-    multiply_and_square<kGroup, false>(square, 0, factor);
 #pragma unroll 1
-    for (int i = 1; i < count; ++i) multiply_and_square<kGroup, true>(square, i, factor);
+    for (int i = 0; i < count; ++i) multiply_and_square<kGroup>(square, i, factor);
     add_square<0, kPieces>(square, panels_[count - 1], kGroup);
     ptx::wgmma_wait<0>();
     pin(square);
   }
   // Panel i <- Q X, and the one before squared.
-  template <int kGroup, bool kSquares>
+  template <int kGroup>
   __device__ __forceinline__ void multiply_and_square(Square& square, int i, float factor) const {
     Halves halves[kPanelTurns];
     panels_.wait(i);
-    multiply_turn<kGroup, 0, kSquares>(halves[0], square, i, factor);
+    multiply_turn<kGroup, 0>(halves[0], square, i, factor);
     if constexpr (kPanelTurns == 2) {
-      multiply_turn<kGroup, 1, kSquares>(halves[1], square, i, factor);
+      multiply_turn<kGroup, 1>(halves[1], square, i, factor);
     }
     __syncthreads();  // all have multiplied this panel, and squared the one two before
     panels_.load_next(i);
@@ -178,16 +177,12 @@ class Block {
     meet_block();
     panels_.keep(i);
   }
-  template <int kGroup, int kTurn, bool kSquares>
+  template <int kGroup, int kTurn>
   __device__ __forceinline__ void multiply_turn(Halves& halves, Square& square, int i, float factor) const {
     float sum[kSums];
     multiply_panel<kSides, kBTD, kTurn * kGroups + kGroup>(sum, q(), panels_[i]);
-    if constexpr (kSquares) {
-      add_square<kTurn == 0 ? 0 : 1, kTurn + 1 == kPanelTurns ? kPieces : 1>(square, panels_[i - 1], kGroup);
-      ptx::wgmma_wait<1>();
-    } else {
-      ptx::wgmma_wait<0>();
-    }
+    add_square<kTurn == 0 ? 0 : 1, kTurn + 1 == kPanelTurns ? kPieces : 1>(square, panels_[i - 1], kGroup, i > 0);
+    ptx::wgmma_wait<1>();
     ptx::pin(sum);
     scale(sum, factor);
     round(halves, sum);
@@ -251,10 +246,10 @@ class Block {
   }
   // Begins pieces [kFirst, kEnd) of X X^T of a panel.
   template <int kFirst, int kEnd>
-  __device__ __forceinline__ static void add_square(Square& square, unsigned x, int group) {
+  __device__ __forceinline__ static void add_square(Square& square, unsigned x, int group, bool is = true) {
     pin(square);
 #pragma unroll
-    for (int piece = kFirst; piece < kEnd; ++piece) {
+    for (int piece = kFirst; piece < kEnd && is; ++piece) {
       const int tile = square_tile(kSides, group, piece), row = row_of(tile), column = tile - tiles_above(row);
       const unsigned left = x + row * kTileBytes, right = x + column * kTileBytes;
       if (piece < kPairsOfTiles)
@@ -415,8 +410,8 @@ class Block {
     if (to == left) __syncthreads();
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      const int tile = turn * kGroups + kGroup, i = row_of(tile);
-      if (tile >= kTiles) continue;
+      const int tile = product_tile(kSides, kGroup, turn), i = row_of(tile);
+      if (tile < 0) continue;
       if (tile - tiles_above(i) == i)
         store_symmetric(halves[turn], to + tile * kTileBytes, thread_now());
       else
@@ -425,16 +420,17 @@ class Block {
   }
   template <int kGroup, int kTurn>
   __device__ __forceinline__ static void begin_turn(float (&sum)[kSums], unsigned left, unsigned right) {
-    constexpr int kTile = kTurn * kGroups + kGroup, kRow = row_of(kTile);
-    if constexpr (kTile < kTiles) {
+    constexpr int kTile = product_tile(kSides, kGroup, kTurn), kRow = row_of(kTile);
+    if constexpr (kTile >= 0) {
       multiply<kSides, kRow, kTile - tiles_above(kRow)>(sum, left, right);
     }
   }
   template <int kGroup, int kTurn>
   __device__ __forceinline__ static void finish_turn(Halves (&halves)[kTurns], float (&sum)[2][kSums], unsigned left,
                                                      unsigned right, const With& with) {
-    constexpr int kTile = kTurn * kGroups + kGroup, kRow = row_of(kTile);
-    if constexpr (kTile + kGroups < kTiles) {
+    constexpr int kTile = product_tile(kSides, kGroup, kTurn), kRow = row_of(kTile);
+    constexpr bool kIsLast = kTurn + 1 == kTurns || product_tile(kSides, kGroup, kTurn + 1) < 0;
+    if constexpr (!kIsLast) {
       begin_turn<kGroup, kTurn + 1>(sum[(kTurn + 1) % 2], left, right);
       ptx::wgmma_wait<1>();
     } else {
@@ -446,7 +442,7 @@ class Block {
       add_polynomial(own, left + kTile * kTileBytes, kTile - tiles_above(kRow) == kRow, with);
     round(halves[kTurn], own);
     ptx::pin(halves[kTurn]);
-    if constexpr (kTile + kGroups < kTiles) {
+    if constexpr (!kIsLast) {
       finish_turn<kGroup, kTurn + 1>(halves, sum, left, right, with);
     }
   }
@@ -469,19 +465,36 @@ class Block {
   // Tile `tile` of panel i of the block's.
   __device__ __forceinline__ void store_y(const float (&sum)[kSums], int i, int tile) const {
     const int thread = thread_now(), column = (panels_.first() + i) * kSide;
+    const int outer_begin = kBTD ? tile * kSide : column, inner_begin = kBTD ? column : tile * kSide,
+              outers = kBTD ? z_.T : z_.D, inners = kBTD ? z_.D : z_.T;
+    if constexpr (c.vec_c == 4) {
+      // Of two squares of 8 x 8 side by side an even thread takes four elements of a row of the first, an odd one of the second.
+      const bool odd = thread % 2 == 1;
 #pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const Place place = in_tile(thread, pair);
-      const int outer = place.row + (kBTD ? tile * kSide : column),
-                inner = place.column + (kBTD ? column : tile * kSide);
-      const int inners = kBTD ? z_.D : z_.T;
-      if (outer >= (kBTD ? z_.T : z_.D) || inner >= inners) continue;
-      Storage<kD>* const to = y_ + outer * p_.y.row + inner;
-      if constexpr (c.vec_c == 2) {
-        newton_schulz::store<kD, 2>(to, {sum[2 * pair], sum[2 * pair + 1]});
-      } else {
-        newton_schulz::store<kD, 1>(to, {sum[2 * pair]});
-        if (inner + 1 < inners) newton_schulz::store<kD, 1>(to + 1, {sum[2 * pair + 1]});
+      for (int pair = 0; pair < kPairs; pair += pair % 2 == 0 ? 1 : 3) {
+        const int e = 2 * pair, f = 2 * (pair + 2);
+        const float other0 = __shfl_xor_sync(~0u, odd ? sum[e] : sum[f], 1),
+                    other1 = __shfl_xor_sync(~0u, odd ? sum[e + 1] : sum[f + 1], 1);
+        const int outer = outer_begin + in_tile(thread, pair).row,
+                  inner = inner_begin + pair / 2 * 8 + (odd ? 8 : 0) + thread % 4 / 2 * 4;
+        if (outer >= outers || inner >= inners) continue;
+        Storage<kD>* const to = y_ + outer * p_.y.row + inner;
+        newton_schulz::store<kD, 4>(to, {odd ? other0 : sum[e], odd ? other1 : sum[e + 1], odd ? sum[f] : other0,
+                                         odd ? sum[f + 1] : other1});
+      }
+    } else {
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const Place place = in_tile(thread, pair);
+        const int outer = outer_begin + place.row, inner = inner_begin + place.column;
+        if (outer >= outers || inner >= inners) continue;
+        Storage<kD>* const to = y_ + outer * p_.y.row + inner;
+        if constexpr (c.vec_c == 2) {
+          newton_schulz::store<kD, 2>(to, {sum[2 * pair], sum[2 * pair + 1]});
+        } else {
+          newton_schulz::store<kD, 1>(to, {sum[2 * pair]});
+          if (inner + 1 < inners) newton_schulz::store<kD, 1>(to + 1, {sum[2 * pair + 1]});
+        }
       }
     }
   }

@@ -5,7 +5,7 @@
 //   tile_n   columns of a panel, 64: X passes the tensor cores panel by panel
 //   warps_m  12 of 192 rows, else 8: warpgroups, which multiply tiles of 64 x 64 by wgmma
 //   stages   1: all panels stay in shared memory; 2: they pass through a ring of four
-//   vec_b, vec_c  elements of one access to x, to y
+//   vec_b, vec_c  elements of one access to x, to y: a thread has two neighbours, or four after an exchange with another
 //   cluster  blocks that share a matrix: each has panels of its own
 //
 // R, Z and Q are symmetric: of each, tiles on and below the diagonal lie in shared memory, as f16 in rows of 128 swizzled bytes.
@@ -36,6 +36,12 @@ TRIGEN_HOST_DEVICE constexpr int blocks(const Config& c) { return c.cluster > 1 
 // Tiles that a warpgroup makes of a product of R, Z and Q; of a panel of Q X.
 TRIGEN_HOST_DEVICE constexpr int turns(const Config& c) {
   return ceil_div(tiles(c), groups(c));
+}
+// The tile of a warpgroup's turn, -1 where it has none: of those on the diagonal, which are stored twice, each has as many.
+TRIGEN_HOST_DEVICE constexpr int product_tile(int sides, int group, int turn) {
+  if (sides == 2) return group == 0 ? turn : turn == 0 ? 2 : -1;
+  if (sides == 3 && turn == 1) return group == 0 ? 3 : 6 - group;
+  return turn * (sides == 3 ? 3 : 2) + group;
 }
 TRIGEN_HOST_DEVICE constexpr int panel_turns(const Config& c) { return ceil_div(sides(c), groups(c)); }
 // X X^T in pieces of one or two tiles side by side, as many and as wide for all warpgroups: of 256 rows 2, 2 and 1, of 192 two

@@ -41,7 +41,7 @@ class NewtonSchulz final : public Family {
             {&Config::split_k, {1}, "each block of a cluster makes what follows from R alone"},
             {&Config::vec_a, {1}, "coefficients are read singly"},
             powers_key(&Config::vec_b, vec, widths),
-            powers_key(&Config::vec_c, std::min(vec, 2), "a thread has two neighbours of y"),
+            powers_key(&Config::vec_c, std::min(vec, 4), "a thread has two neighbours of y, with another's four"),
             {&Config::cluster, {0, 2, 4, 8}},
             {&Config::blocks, {0, 1}, "a block has an SM for itself"}};
   }
@@ -159,7 +159,7 @@ class NewtonSchulz final : public Family {
                      .stages = stages,
                      .split_k = 1,
                      .vec_b = vec,
-                     .vec_c = std::min(vec, 2),
+                     .vec_c = std::min(vec, 4),
                      .cluster = cluster,
                      .blocks = 1},
                     [&](const Config& c) { return keys(p, c); });

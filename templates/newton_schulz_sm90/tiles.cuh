@@ -96,19 +96,15 @@ __device__ __forceinline__ void store_symmetric(const unsigned (&halves)[kSums /
   const int lane = thread % 32, strip = thread % 128 / 32;
   const Pairs pairs(tile, thread);
   const unsigned mirrored = at(tile, lane / 4, 16 * strip + lane % 4 * 2);
+  const int right = lane / 4 - lane % 4 * 2;  // of the diagonal's element, in a square of 8 x 8 on it
 #pragma unroll
   for (int pair = 0; pair < kSums / 2; ++pair) {
-    const int below = 2 * strip + pair % 2 - pair / 2;  // squares of 8 x 8 from the diagonal
-    if (below < 0) continue;
+    const int below = 2 * strip + pair % 2 - pair / 2;  // squares from the diagonal
     const unsigned own = halves[pair], other = ptx::movmatrix_trans(own);
-    if (below == 0) {
-      const int right = lane / 4 - lane % 4 * 2;  // of the diagonal's element
-      const unsigned both = (right >= 0 ? own : other) & 0xFFFFu | (right >= 1 ? own : other) & 0xFFFF0000u;
-      ptx::store_shared<4>(pairs[pair], &both);
-    } else {
-      ptx::store_shared<4>(pairs[pair], &own);
-      ptx::store_shared<4>((mirrored ^ pair % 2 * 16) + pair / 2 * (8 * 2 * kSide), &other);
-    }
+    const unsigned both = (below > 0 || right >= 0 ? own : other) & 0xFFFFu |
+                          (below > 0 || right >= 1 ? own : other) & 0xFFFF0000u;
+    if (below >= 0) ptx::store_shared<4>(pairs[pair], &both);
+    if (below > 0) ptx::store_shared<4>((mirrored ^ pair % 2 * 16) + pair / 2 * (8 * 2 * kSide), &other);
   }
 }
 
