@@ -71,6 +71,7 @@ class NewtonSchulz final : public Family {
     for (const int stages : {1, 2})
       for (const int cluster : {0, 2, 4, 8}) {
         if (cluster > 2 && p.B * p.H * cluster > 4 * target.sms) continue;
+        if (cluster == 2 && p.T > 192) continue;  // spills, and adds up R for longer than it multiplies
         const Config c = config(p, stages, cluster, activation_vector(p));
         if (!reject(p, target, c)) out.push_back(c);
       }
@@ -134,20 +135,18 @@ class NewtonSchulz final : public Family {
   static double at_once(const Target& target, const Config& c, int sms) {
     return geometry::blocks(c) > 1 ? clusters_at_once(target, geometry::blocks(c)) : sms;
   }
-  // What a block does one after the other beside its products, us. Derived; an H100 took 0.8 to 1.6 times the whole
-  // prediction (docs/experiments/newton_schulz_sm90.md): a turn of a product 0.5 for the last
-  // wgmma, rounding and storing; a product's barriers 0.3, a cluster's 1.5 with what is pushed at 20 bytes a ns
-  // (newton_schulz_sm80.cpp); x is read and rounded at 64 elements of a thread in 0.35, as there.
+  // What a block does one after the other beside its products, us. Of an H100's clocks around phases (2026-11-28,
+  // docs/experiments/newton_schulz_sm90.md): a turn of a product 0.5 for the last wgmma, rounding and storing, a product's
+  // barriers 0.3; a panel of a pass 0.6 and the first one's way 1; R's sums of a cluster 2 and three times what is pushed at
+  // 20 bytes a ns (newton_schulz_sm80.cpp); 64 elements of x of a thread 0.35, of four bytes 1.4.
   static double chain(const Problem& p, const Config& c, int64_t rounds, int64_t panels, double of_sides) {
     const double blocks = geometry::blocks(c),
                  pushed = (1 - 1 / blocks) * geometry::tiles(c) * geometry::kTileBytes / 20000;
-    const double of_side = geometry::turns(c) * 0.5 + 0.3,
-                 meeting = blocks > 1 ? 2 + 3 * pushed : 0.3;
-    const double elements = (c.stages == 1 ? 2.0 : 1.0 + static_cast<double>(rounds)) *
-                            (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) /
+    const double of_side = geometry::turns(c) * 0.5 + 0.3, meeting = blocks > 1 ? 2 + 3 * pushed : 0.3,
+                 pass = 0.6 * static_cast<double>(panels) + (c.stages == 1 ? 0 : 1);
+    const double elements = (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) /
                             (geometry::threads(c) * blocks);
-    return of_sides * of_side + static_cast<double>(rounds) * (static_cast<double>(panels) * 1.2 + meeting) +
-           2 + 0.35 * elements / 64;
+    return of_sides * of_side + static_cast<double>(rounds) * (2 * pass + meeting) + 2 + 0.35 * elements / 64;
   }
   // vec_c as wide as `vec` allows.
   Config config(const Problem& p, int stages, int cluster, int vec) const {
