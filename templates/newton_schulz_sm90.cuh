@@ -47,8 +47,7 @@ class Block {
         sums_(reinterpret_cast<float*>(shared + kSumsBegin)),
         matrix_(static_cast<int>(blockIdx.x) / kBlocks),
         rank_(static_cast<int>(blockIdx.x) % kBlocks),
-        panels_(p, z_, ptx::shared_address(shared), shared_, matrix_, rank_),
-        y_(newton_schulz::begin_of<kD>(p.y, matrix_, z_.H)) {}
+        panels_(p, z_, ptx::shared_address(shared), shared_, matrix_, rank_) {}
 
   __device__ __forceinline__ void run() {
     const float* const steps = static_cast<const float*>(p_.w);
@@ -202,6 +201,7 @@ class Block {
   }
   template <int kGroup>
   __device__ __forceinline__ void multiply_last(float factor) const {
+    Storage<kD>* const y = newton_schulz::begin_of<kD>(p_.y, matrix_, z_.H);
 #pragma unroll 1
     for (int i = 0; i < panels_.count(); ++i) {
       panels_.load_released(i);
@@ -221,7 +221,7 @@ class Block {
         }
         ptx::pin(sum[turn]);
         scale(sum[turn], factor);
-        store_y(sum[turn], i, turn * kGroups + kGroup);
+        store_y(y, sum[turn], i, turn * kGroups + kGroup);
       }
     }
   }
@@ -324,13 +324,13 @@ class Block {
                   kOwnTurns = ceil_div(kOwned, kWarps);
     const unsigned lane = thread_now() % 32, warp = thread_now() / 32, rank = rank_;
     ptx::cluster_sync();  // nobody reads Q, Z and panels that pass any more
-    const unsigned there = shared_ + rank * (kOwned * kStripBytes) + 16 * lane;
 #pragma unroll
     for (int i = 0; i < kSquareTiles; ++i) {
       const int tile = tile_of_square(group, i);
       if (tile < 0) continue;
-      const unsigned strip = 4 * tile + warp % 4;
-      const unsigned to = ptx::cluster_address(there + strip / kBlocks * kStripBytes, strip % kBlocks);
+      const unsigned thread = thread_now(), of = 4 * tile + thread / 32 % 4;
+      const unsigned to = ptx::cluster_address(
+          shared_ + (rank_ * kOwned + of / kBlocks) * kStripBytes + 16 * (thread % 32), of % kBlocks);
 #pragma unroll
       for (int part = 0; part < kSums / 4; ++part) {
         const int e = 4 * part;
@@ -463,7 +463,7 @@ class Block {
   }
 
   // Tile `tile` of panel i of the block's.
-  __device__ __forceinline__ void store_y(const float (&sum)[kSums], int i, int tile) const {
+  __device__ __forceinline__ void store_y(Storage<kD>* y, const float (&sum)[kSums], int i, int tile) const {
     const int thread = thread_now(), column = (panels_.first() + i) * kSide;
     const int outer_begin = kBTD ? tile * kSide : column, inner_begin = kBTD ? column : tile * kSide,
               outers = kBTD ? z_.T : z_.D, inners = kBTD ? z_.D : z_.T;
@@ -478,7 +478,7 @@ class Block {
         const int outer = outer_begin + in_tile(thread, pair).row,
                   inner = inner_begin + pair / 2 * 8 + (odd ? 8 : 0) + thread % 4 / 2 * 4;
         if (outer >= outers || inner >= inners) continue;
-        Storage<kD>* const to = y_ + outer * p_.y.row + inner;
+        Storage<kD>* const to = y + outer * p_.y.row + inner;
         newton_schulz::store<kD, 4>(to, {odd ? other0 : sum[e], odd ? other1 : sum[e + 1], odd ? sum[f] : other0,
                                          odd ? sum[f + 1] : other1});
       }
@@ -488,7 +488,7 @@ class Block {
         const Place place = in_tile(thread, pair);
         const int outer = outer_begin + place.row, inner = inner_begin + place.column;
         if (outer >= outers || inner >= inners) continue;
-        Storage<kD>* const to = y_ + outer * p_.y.row + inner;
+        Storage<kD>* const to = y + outer * p_.y.row + inner;
         if constexpr (c.vec_c == 2) {
           newton_schulz::store<kD, 2>(to, {sum[2 * pair], sum[2 * pair + 1]});
         } else {
@@ -505,7 +505,6 @@ class Block {
   float* const sums_;
   const int matrix_, rank_;
   Panels<C> panels_;
-  Storage<kD>* const y_;
 };
 
 // Grid {blocks of a cluster of every matrix}.
