@@ -11,82 +11,65 @@
 // are applied there. Every sum has one order: the same bits in every run, and in all blocks of a cluster.
 #pragma once
 
-#include "newton_schulz.cuh"
-#include "newton_schulz_sm90/tiles.cuh"
-#include "operand.cuh"
+#include "newton_schulz_sm90/panels.cuh"
 #include "ptx/cluster.cuh"
-#include "ptx/cp_async.cuh"
-#include "ptx/tma.cuh"
 
 namespace trigen::newton_schulz_sm90 {
 
-using newton_schulz::thread_now;
-
 template <Kernel C>
-inline constexpr int kThreads = kThreadsOfBlock;
+inline constexpr int kThreads = threads(C.config);
 
 template <Kernel C>
 class Block {
   static constexpr Shape s = C.shape;
   static constexpr Config c = C.config;
-  static constexpr bool kBTD = s.layout == Layout::kBTD, kStays = c.stages == 1, kDivides = divides(c);
+  static constexpr bool kBTD = s.layout == Layout::kBTD;
   static constexpr DType kD = s.dtype;
-  static constexpr int kVec = c.vec_b, kBlock = kThreadsOfBlock, kBlocks = blocks(c), kSides = sides(c),
-                       kTiles = tiles(c), kTurns = turns(c), kSquareTurns = square_turns(c),
-                       kPairs = kSums / 2;
-  static constexpr int kOuter = kBTD ? c.tile_m : kSide, kInner = kBTD ? kSide : c.tile_m;  // of a panel
-  static constexpr int kEach = kOuter * kInner / kVec / kBlock;
-  static_assert(c.tile_m == 128 || c.tile_m == 192 || c.tile_m == 256, "tiles of 64 rows for two warpgroups");
-  static_assert(c.tile_n == kSide && c.warps_m == 8 && c.warps_n == 1,
-                "two warpgroups, panels of 64 columns");
-  static_assert(c.split_k == 1 || c.split_k == kBlocks,
-                "all blocks of a cluster have tiles, or each has all");
+  static constexpr int kBlock = threads(c), kGroups = groups(c), kBlocks = blocks(c), kSides = sides(c),
+                       kTiles = tiles(c), kTurns = turns(c), kPanelTurns = panel_turns(c),
+                       kSquareTiles = square_tiles(c), kPieces = pieces(kSides), kPairs = kSums / 2;
+  static_assert(c.tile_m == 128 || c.tile_m == 192 || c.tile_m == 256, "tiles of 64 rows");
+  static_assert(c.tile_n == kSide && c.warps_m == (c.tile_m == 192 ? 12 : 8) && c.warps_n == 1,
+                "warpgroups that share the pieces of X X^T, panels of 64 columns");
 
   using Halves = unsigned[kPairs];
+  // Sums of X X^T of a warpgroup, of pairs of tiles and of single ones.
+  static constexpr int kPairsOfTiles = kSides == 3 ? 0 : kSides / 2, kSingles = kPieces - kPairsOfTiles;
+  struct Square {
+    float pair[kPairsOfTiles + 1][2 * kSums], single[kSingles + 1][kSums];
+  };
 
  public:
   __device__ __forceinline__ Block(const Params& p, unsigned char* shared)
       : p_(p),
         z_(sizes_of<C>(p)),
-        shared_(ptx::shared_address(shared)),
-        sums_(reinterpret_cast<float*>(shared)),
+        shared_(ptx::shared_address(shared) + kControlBytes),
+        sums_(reinterpret_cast<float*>(shared + kSumsBegin)),
         matrix_(static_cast<int>(blockIdx.x) / kBlocks),
         rank_(static_cast<int>(blockIdx.x) % kBlocks),
-        first_panel_(first_panel(c, z_.D, rank_)),
-        count_(first_panel(c, z_.D, rank_ + 1) - first_panel_),
-        x_(newton_schulz::begin_of<kD>(p.x, matrix_, z_.H)),
-        y_(newton_schulz::begin_of<kD>(p.y, matrix_, z_.H)),
-        kept_(static_cast<unsigned char*>(p.workspace) + (kStays ? 0 : matrix_ * kept_bytes(c, z_.D))) {}
+        panels_(p, z_, ptx::shared_address(shared), shared_, matrix_, rank_) {}
 
   __device__ __forceinline__ void run() {
     const float* const steps = static_cast<const float*>(p_.w);
-    scale_ = newton_schulz::scale_of(norm(), steps[3 * z_.K]);
-    if constexpr (kStays) {
-      for (int i = 0; i < count_; ++i) bring(i);
-      meet_block();
-    }
+    panels_.begin();
+    panels_.stage(0);
+    const float factor = begin_x(steps[3 * z_.K]);
     const int round = round_steps(c, z_.T, z_.D);
 #pragma unroll 1
     for (int first = 0;; first += round) {
-      square_pass(first > 0, first <= round);
+      if (first > 0) square_pass(first == round ? factor : 1.0f);
       const int last = schedule::min(first + round, z_.K) - 1;
 #pragma unroll 1
-      for (int step = first; step <= last; ++step) make_step(steps + 3 * step, step == first, step == last);
+      for (int step = first; step <= last; ++step)
+        make_step(steps + 3 * step, step == first, step == last, step == 0 ? factor : 1.0f);
       if (last + 1 == z_.K) break;
     }
-    last_pass(z_.K <= round);
+    last_pass(z_.K <= round ? factor : 1.0f);
   }
 
  private:
   __device__ __forceinline__ unsigned q() const { return shared_; }
   __device__ __forceinline__ unsigned r() const { return shared_ + r_begin(c); }
-  // Panel i of the block's; a panel of Q X: where R lies, which no pass needs, or behind the panels that pass.
-  __device__ __forceinline__ unsigned panel(int i) const {
-    return shared_ + panels_begin(c) + (kStays ? i : i % 2) * panel_bytes(c);
-  }
-  __device__ __forceinline__ unsigned product_panel() const {
-    return kStays ? r() : shared_ + panels_begin(c) + 2 * panel_bytes(c);
-  }
   __device__ __forceinline__ static int group_now() { return __shfl_sync(~0u, thread_now() / 128, 0); }
 
   // What this block's threads stored is there for all of them, and for wgmma.
@@ -100,154 +83,216 @@ class Block {
     ptx::fence_async_shared();
   }
 
-  __device__ __forceinline__ float norm() {
-    const int first = first_panel_ * kSide, columns = schedule::min(count_ * kSide, z_.D - first);
-    const float sum = newton_schulz::sum_of_squares<kD, kVec, kBlock>(
-        x_ + first * (kBTD ? 1 : p_.x.row), p_.x.row, kBTD ? z_.T : columns, kBTD ? columns : z_.T);
-    return sqrtf(newton_schulz::sum_of_threads<kBlock, kBlocks>(sum, sums_));
-  }
-
-  // Panel i of the block's from x, zeros where that has ended, some vectors of a thread at a time.
-  __device__ __forceinline__ void bring(int i) const {
-    using Vector = Raw<kD, kVec>;
-    constexpr int kAtOnce = divisor(kEach, (c.tile_m == 256 ? 16 : 32) / Vector::kWords);
-    const int column = (first_panel_ + i) * kSide;
+  // R of X but for a factor, which is returned: reading all of x for the norm alone would take as long as this. By what the
+  // blocks' first panels have X gets a norm of about 4, so that more of f16 is normal; the diagonal of R says what it is. Where
+  // that is far off, zero or no number, x is read for its norm and comes once more.
+  __device__ __forceinline__ float begin_x(float eps) const {
+    float scale = 1.0f;
+    if (eps >= 0.0f) {
+      const float sampled = schedule::min(kBlocks * kSide, z_.D), sum = sum_of_cluster(panels_.sum_of_staged());
+      scale = 4.0f * rsqrtf(sum * (z_.D / sampled));
+    }
 #pragma unroll 1
-    for (int begin = thread_now(); begin < kEach * kBlock; begin += kAtOnce * kBlock) {
-      Vector x[kAtOnce];
-#pragma unroll
-      for (int e = 0; e < kAtOnce; ++e) {
-        const int vector = begin + e * kBlock, outer = vector / (kInner / kVec) + (kBTD ? 0 : column),
-                  inner = vector % (kInner / kVec) * kVec + (kBTD ? column : 0);
-        if (outer < (kBTD ? z_.T : z_.D) && inner < (kBTD ? z_.D : z_.T))
-          ptx::load_global_nc<Vector::kSize>(x[e].w, x_ + (outer * p_.x.row + inner));
-        else
-          x[e].clear();
-      }
-#pragma unroll
-      for (int e = 0; e < kAtOnce; ++e) {
-        const int vector = begin + e * kBlock, outer = vector / (kInner / kVec),
-                  inner = vector % (kInner / kVec) * kVec;
-        float v[kVec];
-#pragma unroll
-        for (int j = 0; j < kVec; ++j) v[j] = to_float<kD>(x[e].get(j)) * scale_;
-        Raw<DType::kF16, kVec> out;
-        out.from_floats(v);
-        ptx::store_shared<2 * kVec>(at(panel(i) + inner / kSide * kTileBytes, outer, inner % kSide), out.w);
-      }
+    for (bool sure = eps < 0.0f;; sure = true) {
+      first_pass(scale);
+      if (sure) return 1.0f;
+      const float square = diagonal_of_r();
+      if (square >= 1.0f && square <= 256.0f) return 1.0f / fmaxf(sqrtf(square), scale * eps);
+      __syncthreads();  // all have read the sums of before
+      scale = newton_schulz::scale_of(sqrtf(sum_of_cluster(panels_.sum_of_squares())), eps);
+      panels_.stage(0);
     }
   }
-  // Panels of earlier rounds, as they lie in shared memory.
-  __device__ __forceinline__ unsigned char* kept(int i) const {
-    return kept_ + static_cast<long long>(first_panel_ + i) * panel_bytes(c);
+  __device__ __forceinline__ float sum_of_cluster(float sum) const {
+    return newton_schulz::sum_of_threads<kBlock, kBlocks>(sum, sums_);
   }
-  __device__ __forceinline__ void bring_kept(int i) const {
-#pragma unroll 4
-    for (int byte = 16 * thread_now(); byte < panel_bytes(c); byte += 16 * kBlock)
-      ptx::cp_async<16>(panel(i) + byte, kept(i) + byte, 16);
-    ptx::cp_async_commit();
-    ptx::cp_async_wait<0>();
-  }
-  // Panel i of Q X to where the next pass looks for it.
-  __device__ __forceinline__ void keep(int i) const {
-#pragma unroll 4
-    for (int byte = 16 * thread_now(); byte < panel_bytes(c); byte += 16 * kBlock) {
-      unsigned w[4];
-      ptx::load_shared<16>(w, product_panel() + byte);
-      if constexpr (kStays)
-        ptx::store_shared<16>(panel(i) + byte, w);
-      else
-        ptx::store_global<16>(kept(i) + byte, w);
+  __device__ __forceinline__ float diagonal_of_r() const {
+    float element = 0.0f;
+    if (const int row = thread_now(); row < c.tile_m) {
+      unsigned v;
+      ptx::load_shared<2>(&v, at(tile_of(r(), row / kSide, row / kSide), row % kSide, row % kSide));
+      element = ptx::f16_to_f32(static_cast<unsigned short>(v));
     }
+    return newton_schulz::sum_of_threads<kBlock, 1>(element, sums_);
   }
-
-  // The next panel, x itself or what an earlier round left.
-  __device__ __forceinline__ void bring_next(int i, bool from_x) const {
-    if (kStays || i >= count_) return;
-    if (from_x)
-      bring(i);
-    else
-      bring_kept(i);
-  }
-  // Walks over the panels of X: X <- Q X but in the first round, and R = X X^T of what is X then.
-  __device__ __forceinline__ void square_pass(bool multiplies, bool from_x) const {
+  // R = X X^T of x: a panel is multiplied while the next one comes.
+  __device__ __forceinline__ void first_pass(float scale) const {
     const int group = group_now();
-    float square[kSquareTurns][kSums];
-#pragma unroll
-    for (int turn = 0; turn < kSquareTurns; ++turn) {
-#pragma unroll
-      for (int e = 0; e < kSums; ++e) square[turn][e] = 0.0f;
-    }
-    // The first turn has no panel yet.
+    Square square;
+    clear(square);
 #pragma unroll 1
-    for (int i = kStays ? 0 : -1; i < count_; ++i) {
-      if (i >= 0) {
-        if (multiplies) multiply_by_q(i, group);
-        add_square(square, multiplies ? product_panel() : panel(i), group);
-      }
-      bring_next(i + 1, from_x);
-      if (multiplies && i >= 0) keep(i);
-      ptx::wgmma_wait<0>();
-#pragma unroll
-      for (int turn = 0; turn < kSquareTurns; ++turn) ptx::pin(square[turn]);
+    for (int i = 0; i < panels_.count(); ++i) {
+      panels_.take(i, scale);
+      panels_.template wait_kept<1>();
       meet_block();
+      panels_.keep(i);
+      add_square<0, kPieces>(square, panels_[i], group);
+      ptx::wgmma_wait<1>();  // so the place of the panel before is free behind the next barrier
     }
-    if constexpr (kBlocks > 1) {
-      add_blocks(square, group);
-    } else {
-#pragma unroll
-      for (int turn = 0; turn < kSquareTurns; ++turn) {
-        const int tile = kGroups * turn + group;
-        Halves halves;
-        round(halves, square[turn]);
-        if (tile < kTiles) store_tile(halves, r() + tile * kTileBytes);
-      }
-      meet_block();
-    }
+    ptx::wgmma_wait<0>();
+    pin(square);
+    make_r(square, group);
   }
-  // Panel i of Q X, in rolled turns: R's sums leave no registers for two tiles.
-  __device__ __forceinline__ void multiply_by_q(int i, int group) const {
-    float sum[kSums] = {};
-#pragma unroll 1
-    for (int tile = group; tile < kSides; tile += kGroups) {
-      multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
-      Halves halves;
-      round(halves, sum);
-      store_tile(halves, product_panel() + tile * kTileBytes);
+  // X <- `factor` Q X panel by panel, each in its own place, and R = X X^T of what is X then. A panel is squared while the sums of the next
+  // one's Q X become f16.
+  __device__ __forceinline__ void square_pass(float factor) {
+    const int group = group_now(), count = panels_.count();
+    Square square;
+    clear(square);
+    panels_.begin_pass();
+    if (group == 0) {
+      square_panels<0>(square, factor);
+    } else if (kGroups == 2 || group == 1) {
+      square_panels<1>(square, factor);
+    } else if constexpr (kGroups == 3) {
+      square_panels<2>(square, factor);
     }
+    panels_.end_pass();
+    make_r(square, group);
+  }
+  template <int kGroup>
+  __device__ __forceinline__ void square_panels(Square& square, float factor) const {
+    const int count = panels_.count();
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) multiply_and_square<kGroup>(square, i, factor);
+    add_square<0, kPieces>(square, panels_[count - 1], kGroup);
+    ptx::wgmma_wait<0>();
+    pin(square);
+  }
+  // Panel i <- Q X, and the one before squared.
+  template <int kGroup>
+  __device__ __forceinline__ void multiply_and_square(Square& square, int i, float factor) const {
+    Halves halves[kPanelTurns];
+    panels_.wait(i);
+    multiply_turn<kGroup, 0>(halves[0], square, i, factor);
+    if constexpr (kPanelTurns == 2) {
+      multiply_turn<kGroup, 1>(halves[1], square, i, factor);
+    }
+    __syncthreads();  // all have multiplied this panel, and squared the one two before
+    panels_.load_next(i);
+#pragma unroll
+    for (int turn = 0; turn < kPanelTurns; ++turn)
+      store_tile(halves[turn], panels_[i] + (turn * kGroups + kGroup) * kTileBytes);
     meet_block();
+    panels_.keep(i);
   }
-  // y = Q X.
-  __device__ __forceinline__ void last_pass(bool from_x) const {
+  template <int kGroup, int kTurn>
+  __device__ __forceinline__ void multiply_turn(Halves& halves, Square& square, int i, float factor) const {
+    float sum[kSums];
+    multiply_panel<kSides, kBTD, kTurn * kGroups + kGroup>(sum, q(), panels_[i]);
+    add_square<kTurn == 0 ? 0 : 1, kTurn + 1 == kPanelTurns ? kPieces : 1>(square, panels_[i - 1], kGroup, i > 0);
+    ptx::wgmma_wait<1>();
+    ptx::pin(sum);
+    scale(sum, factor);
+    round(halves, sum);
+    ptx::pin(halves);
+  }
+  // y = `factor` Q X.
+  __device__ __forceinline__ void last_pass(float factor) const {
     const int group = group_now();
-#pragma unroll 1
-    for (int i = kStays ? 0 : -1; i < count_; ++i) {
-      bring_next(i + 1, from_x);
-      if (i >= 0) {
-        float sum[kSums] = {};
-#pragma unroll 1
-        for (int tile = group; tile < kSides; tile += kGroups) {
-          multiply_panel<kSides, kBTD>(sum, q(), panel(i), tile);
-          store_y(sum, i, tile);
-        }
-      }
-      if constexpr (!kStays) meet_block();
+    panels_.begin_pass();
+    if (group == 0) {
+      multiply_last<0>(factor);
+    } else if (kGroups == 2 || group == 1) {
+      multiply_last<1>(factor);
+    } else if constexpr (kGroups == 3) {
+      multiply_last<2>(factor);
     }
   }
-  // The last turn of a group may have no tile of its own: it makes the last one, too, which nobody stores.
-  __device__ __forceinline__ static void add_square(float (&square)[kSquareTurns][kSums], unsigned x,
-                                                    int group) {
+  template <int kGroup>
+  __device__ __forceinline__ void multiply_last(float factor) const {
+    Storage<kD>* const y = newton_schulz::begin_of<kD>(p_.y, matrix_, z_.H);
+#pragma unroll 1
+    for (int i = 0; i < panels_.count(); ++i) {
+      panels_.load_released(i);
+      panels_.wait(i);
+      float sum[kPanelTurns][kSums];
+      multiply_panel<kSides, kBTD, kGroup>(sum[0], q(), panels_[i]);
+      if constexpr (kPanelTurns == 2) {
+        multiply_panel<kSides, kBTD, kGroups + kGroup>(sum[1], q(), panels_[i]);
+      }
 #pragma unroll
-    for (int turn = 0; turn < kSquareTurns; ++turn) ptx::pin(square[turn]);
+      for (int turn = 0; turn < kPanelTurns; ++turn) {
+        if (turn + 1 < kPanelTurns) {
+          ptx::wgmma_wait<1>();
+        } else {
+          ptx::wgmma_wait<0>();
+          panels_.release(i);
+        }
+        ptx::pin(sum[turn]);
+        scale(sum[turn], factor);
+        store_y(y, sum[turn], i, turn * kGroups + kGroup);
+      }
+    }
+  }
+
+  __device__ __forceinline__ static void clear(Square& square) {
 #pragma unroll
-    for (int turn = 0; turn < kSquareTurns; ++turn) {
-      const int tile = schedule::min(kGroups * turn + group, kTiles - 1), row = row_of(tile),
-                column = tile - tiles_above(row);
-      add_product<!kBTD, !kBTD>(square[turn], x + row * kTileBytes, x + column * kTileBytes);
+    for (int piece = 0; piece < kPairsOfTiles; ++piece) {
+#pragma unroll
+      for (int e = 0; e < 2 * kSums; ++e) square.pair[piece][e] = 0.0f;
+    }
+#pragma unroll
+    for (int piece = 0; piece < kSingles; ++piece) {
+#pragma unroll
+      for (int e = 0; e < kSums; ++e) square.single[piece][e] = 0.0f;
+    }
+  }
+  __device__ __forceinline__ static void pin(Square& square) {
+#pragma unroll
+    for (int piece = 0; piece < kPairsOfTiles; ++piece) ptx::pin(square.pair[piece]);
+#pragma unroll
+    for (int piece = 0; piece < kSingles; ++piece) ptx::pin(square.single[piece]);
+  }
+  // Begins pieces [kFirst, kEnd) of X X^T of a panel.
+  template <int kFirst, int kEnd>
+  __device__ __forceinline__ static void add_square(Square& square, unsigned x, int group, bool is = true) {
+    pin(square);
+#pragma unroll
+    for (int piece = kFirst; piece < kEnd && is; ++piece) {
+      const int tile = square_tile(kSides, group, piece), row = row_of(tile), column = tile - tiles_above(row);
+      const unsigned left = x + row * kTileBytes, right = x + column * kTileBytes;
+      if (piece < kPairsOfTiles)
+        add_product<!kBTD, !kBTD, 2>(square.pair[piece < kPairsOfTiles ? piece : 0], left, right);
+      else
+        add_product<!kBTD, !kBTD>(square.single[piece < kPairsOfTiles ? 0 : piece - kPairsOfTiles], left, right);
     }
     ptx::wgmma_commit();
   }
+  // The i-th tile of the group's squares, -1 where that is above the diagonal.
+  __device__ __forceinline__ static int tile_of_square(int group, int i) {
+    const int tile = kSides == 3 ? square_tile(3, group, i) : square_tile(kSides, group, i / 2) + i % 2;
+    return kSides == 2 && group == 1 && i == 1 ? -1 : tile;
+  }
+  __device__ __forceinline__ static float sum_of_square(const Square& square, int tile, int e) {
+    const int pair = tile / 2;
+    return pair < kPairsOfTiles ? square.pair[pair < kPairsOfTiles ? pair : 0][tile % 2 * kSums + e]
+                                : square.single[pair < kPairsOfTiles ? 0 : tile - 2 * kPairsOfTiles][e];
+  }
+  __device__ __forceinline__ void make_r(Square& square, int group) const {
+    panels_.template wait_kept<0>();
+    if constexpr (kBlocks > 1) {
+      add_blocks(square, group);
+    } else {
+      __syncthreads();  // R may lie where panels did
+#pragma unroll
+      for (int i = 0; i < kSquareTiles; ++i) {
+        const int tile = tile_of_square(group, i);
+        if (tile < 0) continue;
+        Halves halves;
+#pragma unroll
+        for (int pair = 0; pair < kPairs; ++pair)
+          halves[pair] = ptx::f32x2_to_f16x2(sum_of_square(square, i, 2 * pair), sum_of_square(square, i, 2 * pair + 1));
+        store_tile(halves, r() + tile * kTileBytes);
+      }
+      meet_block();
+    }
+  }
 
+  __device__ __forceinline__ static void scale(float (&sum)[kSums], float factor) {
+#pragma unroll
+    for (float& of : sum) of *= factor;
+  }
   __device__ __forceinline__ static void round(Halves& halves, const float (&sum)[kSums]) {
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair)
@@ -257,26 +302,6 @@ class Block {
     const Pairs pairs(tile, thread_now());
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) ptx::store_shared<4>(pairs[pair], &halves[pair]);
-  }
-  // Of a tile on the diagonal: what is on and below that, to both of its places. Roundings that differ in the two triangles
-  // would grow in later steps (newton_schulz_sm80.cuh).
-  __device__ __forceinline__ static void store_symmetric(const Halves& halves, unsigned tile) {
-    const int thread = thread_now();
-    const Pairs pairs(tile, thread);
-    const Mirrored mirrored(tile, thread);
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const Place place = in_tile(thread, pair);
-      const int m = place.row, n = place.column;
-      const unsigned both = halves[pair], other = both >> 16;
-      if (m > n) {
-        ptx::store_shared<4>(pairs[pair], &both);
-        ptx::store_shared<2>(mirrored.at_pair(pair, 0), &both);
-      } else if (m == n) {
-        ptx::store_shared<2>(pairs[pair], &both);
-      }
-      if (m > n + 1) ptx::store_shared<2>(mirrored.at_pair(pair, 1), &other);
-    }
   }
   // A warp's strip of a tile, f16, to the other blocks.
   __device__ __forceinline__ void push(unsigned strip) const {
@@ -293,22 +318,25 @@ class Block {
   }
 
   // R of the sums of all blocks. Strip t of R is a warp's 16 rows of tile t / 4. Block t % kBlocks gets what all have of it,
-  // fragments as they are, adds it up in the order of the ranks, rounds it and passes it on. All strips of a warp have one
-  // owner, as their numbers differ by 8.
-  __device__ __forceinline__ void add_blocks(const float (&square)[kSquareTurns][kSums], int group) const {
+  // fragments as they are, adds it up in the order of the ranks, rounds it and passes it on.
+  __device__ __forceinline__ void add_blocks(const Square& square, int group) const {
     constexpr int kStrips = 4 * kTiles, kOwned = owned_strips(c), kWarps = kBlock / 32,
                   kOwnTurns = ceil_div(kOwned, kWarps);
-    const unsigned lane = thread_now() % 32, warp = thread_now() / 32, rank = rank_, owner = warp % kBlocks;
-    ptx::cluster_sync();  // nobody reads Q, Z, panels that pass and the norm's sums any more
-    const unsigned there = ptx::cluster_address(shared_ + rank * (kOwned * kStripBytes) + 16 * lane, owner);
+    const unsigned lane = thread_now() % 32, warp = thread_now() / 32, rank = rank_;
+    ptx::cluster_sync();  // nobody reads Q, Z and panels that pass any more
 #pragma unroll
-    for (int turn = 0; turn < kSquareTurns; ++turn) {
-      if (kGroups * turn + group >= kTiles) continue;
-      const unsigned strip = there + (turn * kWarps + warp) / kBlocks * kStripBytes;
+    for (int i = 0; i < kSquareTiles; ++i) {
+      const int tile = tile_of_square(group, i);
+      if (tile < 0) continue;
+      const unsigned thread = thread_now(), of = 4 * tile + thread / 32 % 4;
+      const unsigned to = ptx::cluster_address(
+          shared_ + (rank_ * kOwned + of / kBlocks) * kStripBytes + 16 * (thread % 32), of % kBlocks);
 #pragma unroll
-      for (int part = 0; part < kSums / 4; ++part)
-        ptx::store_cluster(strip + 512 * part, square[turn][4 * part], square[turn][4 * part + 1],
-                           square[turn][4 * part + 2], square[turn][4 * part + 3]);
+      for (int part = 0; part < kSums / 4; ++part) {
+        const int e = 4 * part;
+        ptx::store_cluster(to + 512 * part, sum_of_square(square, i, e), sum_of_square(square, i, e + 1),
+                           sum_of_square(square, i, e + 2), sum_of_square(square, i, e + 3));
+      }
     }
     ptx::cluster_sync();
     Halves halves[kOwnTurns];
@@ -346,93 +374,127 @@ class Block {
     meet_cluster();
   }
 
+  // What becomes of the sums of a product: a I + b times the left matrix + c times them.
+  struct With {
+    float a, b, c;
+  };
   // Z of the step, then Q <- Q Z, the first of a round Z itself; unless it is the last of the round R <- R Z Z. Z of a round's
-  // last step takes the place of R.
-  __device__ __forceinline__ void make_step(const float* abc, bool first, bool last) const {
-    const float a = abc[0], b = abc[1], cc = abc[2];
+  // last step takes the place of R. R comes without the square of `factor`.
+  __device__ __forceinline__ void make_step(const float* abc, bool first, bool last, float factor) const {
     const unsigned z = first ? q() : last ? r() : shared_ + matrix_bytes(c);
+    const int group = group_now();
     // One place in the code for all products: they are thousands of instructions.
 #pragma unroll 1
     for (int of = 0; of < (last ? 2 : 4); ++of) {
       if (of == 1 && first) continue;
-      const unsigned left = of == 1 ? q() : r(), to = of == 0 ? z : left;
-      product(left, of == 0 ? r() : z, to, [&](float(&sum)[kSums], unsigned own, bool diagonal) {
-        if (of > 0) return;
-        const int thread = thread_now();
-        const Pairs pairs(own, thread);
-#pragma unroll
-        for (int pair = 0; pair < kPairs; ++pair) {
-          const Place place = in_tile(thread, pair);
-          unsigned both;
-          ptx::load_shared<4>(&both, pairs[pair]);
-          const float r0 = ptx::f16_to_f32(static_cast<unsigned short>(both)),
-                      r1 = ptx::f16_to_f32(static_cast<unsigned short>(both >> 16));
-          const int right = diagonal ? place.row - place.column : -1;  // of the diagonal's element
-          sum[2 * pair] = fmaf(cc, sum[2 * pair], fmaf(b, r0, right == 0 ? a : 0.0f));
-          sum[2 * pair + 1] = fmaf(cc, sum[2 * pair + 1], fmaf(b, r1, right == 1 ? a : 0.0f));
-        }
-      });
-    }
-  }
-  // A matrix from the tiles of a product of two; in place of the left one all are read before one is stored. use(sums, the
-  // left one's tile there, whether it is on the diagonal).
-  template <class Use>
-  __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const Use& use) const {
-    Halves halves[kTurns];
-    float sum[kSums] = {};
-#pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int tile = tile_of_turn(turn), i = row_of(tile), j = tile - tiles_above(i);
-      if (tile >= kTiles) continue;
-      multiply<kSides>(sum, left, right, i, j);
-      use(sum, left + tile * kTileBytes, i == j);
-      round(halves[turn], sum);
-    }
-    if (to == left) {
-      if constexpr (kDivides)
-        ptx::cluster_sync();
-      else
-        __syncthreads();
-    }
-#pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int tile = tile_of_turn(turn), i = row_of(tile);
-      if (tile >= kTiles) continue;
-      const unsigned begin = to + tile * kTileBytes;
-      if (tile - tiles_above(i) == i)
-        store_symmetric(halves[turn], begin);
-      else
-        store_tile(halves[turn], begin);
-      if constexpr (kDivides) {
-        ptx::named_barrier(1 + group_now(), 128);
-        push(begin + thread_now() % 128 / 32 * kStripHalfBytes);
+      const unsigned left = of == 1 ? q() : r(), right = of == 0 ? r() : z, to = of == 0 ? z : left;
+      With with = {0.0f, 0.0f, of == 2 ? factor * factor : 1.0f};
+      if (of == 0) with = {abc[0], abc[1] * factor * factor, abc[2] * (factor * factor) * (factor * factor)};
+      if (group == 0) {
+        product<0>(left, right, to, with);
+      } else if (kGroups == 2 || group == 1) {
+        product<1>(left, right, to, with);
+      } else if constexpr (kGroups == 3) {
+        product<2>(left, right, to, with);
       }
-    }
-    if constexpr (kDivides)
-      meet_cluster();
-    else
       meet_block();
+    }
   }
-  __device__ __forceinline__ int tile_of_turn(int turn) const {
-    return kDivides ? (turn * kBlocks + rank_) * kGroups + group_now() : turn * kGroups + group_now();
+  // A matrix from the tiles of a product of two; in place of the left one all are read before one is stored.
+  template <int kGroup>
+  __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const With& with) const {
+    Halves halves[kTurns];
+    float sum[2][kSums];  // of two tiles: one is multiplied while the other one's sums become f16
+    begin_turn<kGroup, 0>(sum[0], left, right);
+    finish_turn<kGroup, 0>(halves, sum, left, right, with);
+    if (to == left) __syncthreads();
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int tile = product_tile(kSides, kGroup, turn), i = row_of(tile);
+      if (tile < 0) continue;
+      if (tile - tiles_above(i) == i)
+        store_symmetric(halves[turn], to + tile * kTileBytes, thread_now());
+      else
+        store_tile(halves[turn], to + tile * kTileBytes);
+    }
   }
-
-  // Tile `tile` of panel i of the block's.
-  __device__ __forceinline__ void store_y(const float (&sum)[kSums], int i, int tile) const {
-    const int thread = thread_now(), column = (first_panel_ + i) * kSide;
+  template <int kGroup, int kTurn>
+  __device__ __forceinline__ static void begin_turn(float (&sum)[kSums], unsigned left, unsigned right) {
+    constexpr int kTile = product_tile(kSides, kGroup, kTurn), kRow = row_of(kTile);
+    if constexpr (kTile >= 0) {
+      multiply<kSides, kRow, kTile - tiles_above(kRow)>(sum, left, right);
+    }
+  }
+  template <int kGroup, int kTurn>
+  __device__ __forceinline__ static void finish_turn(Halves (&halves)[kTurns], float (&sum)[2][kSums], unsigned left,
+                                                     unsigned right, const With& with) {
+    constexpr int kTile = product_tile(kSides, kGroup, kTurn), kRow = row_of(kTile);
+    constexpr bool kIsLast = kTurn + 1 == kTurns || product_tile(kSides, kGroup, kTurn + 1) < 0;
+    if constexpr (!kIsLast) {
+      begin_turn<kGroup, kTurn + 1>(sum[(kTurn + 1) % 2], left, right);
+      ptx::wgmma_wait<1>();
+    } else {
+      ptx::wgmma_wait<0>();
+    }
+    float(&own)[kSums] = sum[kTurn % 2];
+    ptx::pin(own);
+    if (with.a != 0.0f || with.b != 0.0f || with.c != 1.0f)
+      add_polynomial(own, left + kTile * kTileBytes, kTile - tiles_above(kRow) == kRow, with);
+    round(halves[kTurn], own);
+    ptx::pin(halves[kTurn]);
+    if constexpr (!kIsLast) {
+      finish_turn<kGroup, kTurn + 1>(halves, sum, left, right, with);
+    }
+  }
+  __device__ __forceinline__ static void add_polynomial(float (&sum)[kSums], unsigned r, bool diagonal, const With& with) {
+    const int thread = thread_now();
+    const Pairs pairs(r, thread);
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
       const Place place = in_tile(thread, pair);
-      const int outer = place.row + (kBTD ? tile * kSide : column),
-                inner = place.column + (kBTD ? column : tile * kSide);
-      const int inners = kBTD ? z_.D : z_.T;
-      if (outer >= (kBTD ? z_.T : z_.D) || inner >= inners) continue;
-      Storage<kD>* const to = y_ + outer * p_.y.row + inner;
-      if constexpr (c.vec_c == 2) {
-        newton_schulz::store<kD, 2>(to, {sum[2 * pair], sum[2 * pair + 1]});
-      } else {
-        newton_schulz::store<kD, 1>(to, {sum[2 * pair]});
-        if (inner + 1 < inners) newton_schulz::store<kD, 1>(to + 1, {sum[2 * pair + 1]});
+      unsigned both;
+      ptx::load_shared<4>(&both, pairs[pair]);
+      const float r0 = ptx::f16_to_f32(static_cast<unsigned short>(both)),
+                  r1 = ptx::f16_to_f32(static_cast<unsigned short>(both >> 16));
+      const int right = diagonal ? place.row - place.column : -1;  // of the diagonal's element
+      sum[2 * pair] = fmaf(with.c, sum[2 * pair], fmaf(with.b, r0, right == 0 ? with.a : 0.0f));
+      sum[2 * pair + 1] = fmaf(with.c, sum[2 * pair + 1], fmaf(with.b, r1, right == 1 ? with.a : 0.0f));
+    }
+  }
+
+  // Tile `tile` of panel i of the block's.
+  __device__ __forceinline__ void store_y(Storage<kD>* y, const float (&sum)[kSums], int i, int tile) const {
+    const int thread = thread_now(), column = (panels_.first() + i) * kSide;
+    const int outer_begin = kBTD ? tile * kSide : column, inner_begin = kBTD ? column : tile * kSide,
+              outers = kBTD ? z_.T : z_.D, inners = kBTD ? z_.D : z_.T;
+    if constexpr (c.vec_c == 4) {
+      // Of two squares of 8 x 8 side by side an even thread takes four elements of a row of the first, an odd one of the second.
+      const bool odd = thread % 2 == 1;
+#pragma unroll
+      for (int pair = 0; pair < kPairs; pair += pair % 2 == 0 ? 1 : 3) {
+        const int e = 2 * pair, f = 2 * (pair + 2);
+        const float other0 = __shfl_xor_sync(~0u, odd ? sum[e] : sum[f], 1),
+                    other1 = __shfl_xor_sync(~0u, odd ? sum[e + 1] : sum[f + 1], 1);
+        const int outer = outer_begin + in_tile(thread, pair).row,
+                  inner = inner_begin + pair / 2 * 8 + (odd ? 8 : 0) + thread % 4 / 2 * 4;
+        if (outer >= outers || inner >= inners) continue;
+        Storage<kD>* const to = y + outer * p_.y.row + inner;
+        newton_schulz::store<kD, 4>(to, {odd ? other0 : sum[e], odd ? other1 : sum[e + 1], odd ? sum[f] : other0,
+                                         odd ? sum[f + 1] : other1});
+      }
+    } else {
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const Place place = in_tile(thread, pair);
+        const int outer = outer_begin + place.row, inner = inner_begin + place.column;
+        if (outer >= outers || inner >= inners) continue;
+        Storage<kD>* const to = y + outer * p_.y.row + inner;
+        if constexpr (c.vec_c == 2) {
+          newton_schulz::store<kD, 2>(to, {sum[2 * pair], sum[2 * pair + 1]});
+        } else {
+          newton_schulz::store<kD, 1>(to, {sum[2 * pair]});
+          if (inner + 1 < inners) newton_schulz::store<kD, 1>(to + 1, {sum[2 * pair + 1]});
+        }
       }
     }
   }
@@ -441,11 +503,8 @@ class Block {
   const Sizes z_;
   const unsigned shared_;
   float* const sums_;
-  const int matrix_, rank_, first_panel_, count_;  // the block's panels
-  const Storage<kD>* const x_;
-  Storage<kD>* const y_;
-  unsigned char* const kept_;
-  float scale_ = 0.0f;
+  const int matrix_, rank_;
+  Panels<C> panels_;
 };
 
 // Grid {blocks of a cluster of every matrix}.

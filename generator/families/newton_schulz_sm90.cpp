@@ -29,20 +29,19 @@ class NewtonSchulz final : public Family {
     const std::string widths = text("align=" + llvm::Twine(p.align) + " and rows of " +
                                     llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) +
                                     " elements allow vectors of " + llvm::Twine(vec));
-    ConfigKey::Values sides, splits = {1};
+    ConfigKey::Values sides;
     for (const int side : {128, 192, 256})
       if (side >= p.T) sides.push_back(side);
-    if (c.cluster > 1) splits.push_back(c.cluster);
-    return {{&Config::warps_m, {8}, "two warpgroups multiply"},
+    return {{&Config::tile_m, sides, "T in all, in tiles of 64 rows"},
+            {&Config::warps_m, {warps(c.tile_m)}, "a warpgroup for each two tiles, of 256 rows five"},
             {&Config::warps_n, {1}},
-            {&Config::tile_m, sides, "T in all, in tiles of 64 rows"},
             {&Config::tile_n, {geometry::kSide}, "columns of a panel"},
             {&Config::tile_k, {16}, "an instruction's depth"},
-            {&Config::stages, {1, 2}, "X stays in shared memory, or passes through two panels"},
-            {&Config::split_k, splits, "products of R, Z and Q by each block, or shared by a cluster's"},
+            {&Config::stages, {1, 2}, "X stays in shared memory, or passes through a ring of panels"},
+            {&Config::split_k, {1}, "each block of a cluster makes what follows from R alone"},
             {&Config::vec_a, {1}, "coefficients are read singly"},
             powers_key(&Config::vec_b, vec, widths),
-            powers_key(&Config::vec_c, std::min(vec, 2), "a thread has two neighbours of y"),
+            powers_key(&Config::vec_c, std::min(vec, 4), "a thread has two neighbours of y, with another's four"),
             {&Config::cluster, {0, 2, 4, 8}},
             {&Config::blocks, {0, 1}, "a block has an SM for itself"}};
   }
@@ -70,23 +69,20 @@ class NewtonSchulz final : public Family {
     std::vector<Config> out;
     if (p.op != Op::kNewtonSchulz || !serves(target)) return out;
     for (const int stages : {1, 2})
-      for (const int cluster : {0, 2, 4, 8})
-        for (const bool divides : {false, true}) {
-          if (divides && cluster == 0) continue;
-          const bool pairs_of_256 = cluster == 2 && p.T > 192;  // that share products; others spill
-          if (cluster > 0 && !pairs_of_256 && p.B * p.H * cluster > 4 * target.sms) continue;
-          const Config c = config(p, stages, cluster, divides ? cluster : 1, activation_vector(p));
-          if (!reject(p, target, c)) out.push_back(c);
-        }
-    const auto spills = [](const Config& c) { return c.tile_m > 192 && c.split_k == 1; };
-    if (!llvm::all_of(out, spills)) llvm::erase_if(out, spills);
+      for (const int cluster : {0, 2, 4, 8}) {
+        if (cluster > 2 && p.B * p.H * cluster > 4 * target.sms) continue;
+        if (cluster == 2 && p.T > 192) continue;  // spills, and adds up R for longer than it multiplies
+        const Config c = config(p, stages, cluster, activation_vector(p));
+        if (!reject(p, target, c)) out.push_back(c);
+      }
     return out;
   }
 
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     if (p.op != Op::kNewtonSchulz || !serves(target)) return std::nullopt;
-    Config c = config(p, 2, 0, 1, 1);
+    Config c = config(p, 2, 0, 1);
     c.tile_m = static_cast<int>(kMostStepRows);
+    c.warps_m = warps(c.tile_m);
     if (reject(p, target, c)) return std::nullopt;
     return c;
   }
@@ -95,7 +91,7 @@ class NewtonSchulz final : public Family {
     LaunchPlan plan;
     plan.launches.push_back({.entry = entry_name(p.op).str(),
                              .grid = {static_cast<uint32_t>(p.B * p.H * geometry::blocks(c)), 1, 1},
-                             .block = {static_cast<uint32_t>(geometry::kThreadsOfBlock), 1, 1},
+                             .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
                              .cluster = static_cast<uint32_t>(geometry::blocks(c)),
                              .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
                              .early = true});
@@ -105,13 +101,12 @@ class NewtonSchulz final : public Family {
 
   // Two kinds of steps, products of panels (Q X, or the lower triangle of X X^T) and of R, Z and Q.
   Work work(const Problem& p, const Target& target, const Config& c, int sms) const override {
-    const double side = c.tile_m, panel = c.tile_n, tile = geometry::kSide, tiles = geometry::tiles(c),
-                 share = geometry::divides(c) ? geometry::blocks(c) : 1;
+    const double side = c.tile_m, panel = c.tile_n, tile = geometry::kSide, tiles = geometry::tiles(c);
     Work work{.rates = "iterations_wgmma",
               .steps = {{.products = (side * side + tiles * tile * tile) / 2 * panel},
-                        {.products = tiles * tile * tile * side / share}}};
-    work.threads = geometry::kThreadsOfBlock;
-    work.registers = 255;
+                        {.products = tiles * tile * tile * side}}};
+    work.threads = geometry::threads(c);
+    work.registers = geometry::threads(c) > 256 ? 168 : 255;
     work.shared_bytes = shared_bytes(p, c);
     work.blocks = 1;
     work.cluster = geometry::blocks(c);
@@ -135,34 +130,35 @@ class NewtonSchulz final : public Family {
  private:
   static constexpr int64_t kMostElements = int64_t{1} << 30;
 
+  static int warps(int rows) { return rows == 192 ? 12 : 8; }
+
   static double at_once(const Target& target, const Config& c, int sms) {
     return geometry::blocks(c) > 1 ? clusters_at_once(target, geometry::blocks(c)) : sms;
   }
-  // What a block does one after the other beside its products, us. Derived; an H100 took 0.8 to 1.6 times the whole
-  // prediction (docs/experiments/newton_schulz_sm90.md): a turn of a product 0.5 for the last
-  // wgmma, rounding and storing; a product's barriers 0.3, a cluster's 1.5 with what is pushed at 20 bytes a ns
-  // (newton_schulz_sm80.cpp); x is read and rounded at 64 elements of a thread in 0.35, as there.
+  // What a block does one after the other beside its products, us. Of an H100's clocks around phases (2026-11-28,
+  // docs/experiments/newton_schulz_sm90.md): a turn of a product 0.5 for the last wgmma, rounding and storing, a product's
+  // barriers 0.3; a panel of a pass 0.6 and the first one's way 1; R's sums of a cluster 2 and three times what is pushed at
+  // 20 bytes a ns (newton_schulz_sm80.cpp); 64 elements of x of a thread 0.35, of four bytes 1.4.
   static double chain(const Problem& p, const Config& c, int64_t rounds, int64_t panels, double of_sides) {
     const double blocks = geometry::blocks(c),
                  pushed = (1 - 1 / blocks) * geometry::tiles(c) * geometry::kTileBytes / 20000;
-    const double of_side = geometry::turns(c) * 0.5 + (geometry::divides(c) ? 1.5 + pushed : 0.3),
-                 meeting = blocks > 1 ? 2 + 3 * pushed : 0.3;
-    const double elements = (c.stages == 1 ? 2.0 : 1.0 + static_cast<double>(rounds)) *
-                            (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) /
-                            (geometry::kThreadsOfBlock * blocks);
-    return of_sides * of_side + static_cast<double>(rounds) * (static_cast<double>(panels) * 1.2 + meeting) +
-           2 + 0.35 * elements / 64;
+    const double of_side = geometry::turns(c) * 0.5 + 0.3, meeting = blocks > 1 ? 2 + 3 * pushed : 0.3,
+                 pass = 0.6 * static_cast<double>(panels) + (c.stages == 1 ? 0 : 1);
+    const double elements = (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) /
+                            (geometry::threads(c) * blocks);
+    return of_sides * of_side + static_cast<double>(rounds) * (2 * pass + meeting) + 2 + 0.35 * elements / 64;
   }
   // vec_c as wide as `vec` allows.
-  Config config(const Problem& p, int stages, int cluster, int split, int vec) const {
-    return complete({.tile_m = static_cast<int>(std::max<int64_t>(2, (p.T + 63) / 64) * 64),
+  Config config(const Problem& p, int stages, int cluster, int vec) const {
+    const auto rows = static_cast<int>(std::max<int64_t>(2, (p.T + 63) / 64) * 64);
+    return complete({.tile_m = rows,
                      .tile_n = geometry::kSide,
-                     .warps_m = 8,
+                     .warps_m = warps(rows),
                      .warps_n = 1,
                      .stages = stages,
-                     .split_k = split,
+                     .split_k = 1,
                      .vec_b = vec,
-                     .vec_c = std::min(vec, 2),
+                     .vec_c = std::min(vec, 4),
                      .cluster = cluster,
                      .blocks = 1},
                     [&](const Config& c) { return keys(p, c); });

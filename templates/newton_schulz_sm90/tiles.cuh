@@ -4,6 +4,7 @@
 
 #include "newton_schulz_sm90.h"
 #include "ptx/memory.cuh"
+#include "ptx/movmatrix.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace trigen::newton_schulz_sm90 {
@@ -20,60 +21,57 @@ __device__ __forceinline__ unsigned tile_of(unsigned matrix, int row, int column
   return matrix + (tiles_above(row) + column) * kTileBytes;
 }
 
-// Sums begin with what they had: the tensor cores drop it at `keep` 0, and those of all tiles are the same registers.
-__device__ __forceinline__ void begin_sum(float (&sum)[kSums]) { ptx::pin(sum); }
-__device__ __forceinline__ void end_sum(float (&sum)[kSums]) {
-  ptx::wgmma_commit();
-  ptx::wgmma_wait<0>();
-  ptx::pin(sum);
-}
-
-// sum = A B + (keep ? sum : 0) of two tiles. kTransposeA: the rows of A's tile are k; kTransposeB: those of B's are.
-template <int kTransposeA, int kTransposeB>
-__device__ __forceinline__ void add_product(float (&sum)[kSums], unsigned a, unsigned b, int keep = 1) {
+// sum = A B + (keep ? sum : 0) of two tiles, or of kTiles of B side by side. kTransposeA: the rows of A's tile are k;
+// kTransposeB: those of B's are.
+template <int kTransposeA, int kTransposeB, int kTiles = 1>
+__device__ __forceinline__ void add_product(float (&sum)[kTiles * kSums], unsigned a, unsigned b, int keep = 1) {
   const unsigned long long left = ptx::descriptor(a, kTileBytes), right = ptx::descriptor(b, kTileBytes);
   constexpr int kStepA = (kTransposeA ? 16 * 2 * kSide : 32) >> 4,
                 kStepB = (kTransposeB ? 16 * 2 * kSide : 32) >> 4;
   ptx::wgmma_fence();
 #pragma unroll
   for (int k = 0; k < kSide / 16; ++k)
-    ptx::wgmma_ss<DType::kF16, kSide, kTransposeA, kTransposeB>(sum, left + k * kStepA, right + k * kStepB,
-                                                                keep | k);
+    ptx::wgmma_ss<DType::kF16, kTiles * kSide, kTransposeA, kTransposeB>(sum, left + k * kStepA,
+                                                                         right + k * kStepB, keep | k);
 }
 
-// Tile (i, j), on or below the diagonal, of the product of two symmetric matrices.
-template <int kSides>
-__device__ __forceinline__ void multiply(float (&sum)[kSums], unsigned left, unsigned right, int i, int j) {
-  begin_sum(sum);
-#pragma unroll 1
-  for (int k = 0; k <= j; ++k) add_product<0, 0>(sum, tile_of(left, i, k), tile_of(right, j, k), k);
-#pragma unroll 1
-  for (int k = j + 1; k <= i; ++k) add_product<0, 1>(sum, tile_of(left, i, k), tile_of(right, k, j));
-#pragma unroll 1
-  for (int k = i + 1; k < kSides; ++k) add_product<1, 1>(sum, tile_of(left, k, i), tile_of(right, k, j));
-  end_sum(sum);
+// Begins tile (kI, kJ), on or below the diagonal, of the product of two symmetric matrices. What the sums had the tensor cores
+// drop at `keep` 0. All is known to the compiler: in branches and loops of counts that it does not know it would serialise
+// products that are under way with others (C7520).
+template <int kSides, int kI, int kJ>
+__device__ __forceinline__ void multiply(float (&sum)[kSums], unsigned left, unsigned right) {
+  ptx::pin(sum);
+#pragma unroll
+  for (int k = 0; k <= kJ; ++k) add_product<0, 0>(sum, tile_of(left, kI, k), tile_of(right, kJ, k), k);
+#pragma unroll
+  for (int k = kJ + 1; k <= kI; ++k) add_product<0, 1>(sum, tile_of(left, kI, k), tile_of(right, k, kJ));
+#pragma unroll
+  for (int k = kI + 1; k < kSides; ++k) add_product<1, 1>(sum, tile_of(left, k, kI), tile_of(right, k, kJ));
+  ptx::wgmma_commit();
 }
 
-// Tile i of Q X, of a panel of X: its tiles have rows of X, or where kByRows is false columns of X. Then it is X^T Q, rows of
-// which are columns of Q X.
-template <int kSides, bool kByRows>
-__device__ __forceinline__ void multiply_panel(float (&sum)[kSums], unsigned q, unsigned panel, int i) {
-  begin_sum(sum);
-#pragma unroll 1
-  for (int k = 0; k <= i; ++k) {
-    if constexpr (kByRows)
-      add_product<0, 1>(sum, tile_of(q, i, k), panel + k * kTileBytes, k);
-    else
-      add_product<0, 0>(sum, panel + k * kTileBytes, tile_of(q, i, k), k);
+// Begins tile kI of Q X, of a panel of X: its tiles have rows of X, or where kByRows is false columns of X. Then it is X^T Q,
+// rows of which are columns of Q X.
+template <int kSides, bool kByRows, int kI>
+__device__ __forceinline__ void multiply_panel(float (&sum)[kSums], unsigned q, unsigned panel) {
+  ptx::pin(sum);
+#pragma unroll
+  for (int k = 0; k <= kI; ++k) {
+    if constexpr (kByRows) {
+      add_product<0, 1>(sum, tile_of(q, kI, k), panel + k * kTileBytes, k);
+    } else {
+      add_product<0, 0>(sum, panel + k * kTileBytes, tile_of(q, kI, k), k);
+    }
   }
-#pragma unroll 1
-  for (int k = i + 1; k < kSides; ++k) {
-    if constexpr (kByRows)
-      add_product<1, 1>(sum, tile_of(q, k, i), panel + k * kTileBytes);
-    else
-      add_product<0, 1>(sum, panel + k * kTileBytes, tile_of(q, k, i));
+#pragma unroll
+  for (int k = kI + 1; k < kSides; ++k) {
+    if constexpr (kByRows) {
+      add_product<1, 1>(sum, tile_of(q, k, kI), panel + k * kTileBytes);
+    } else {
+      add_product<0, 1>(sum, panel + k * kTileBytes, tile_of(q, k, kI));
+    }
   }
-  end_sum(sum);
+  ptx::wgmma_commit();
 }
 
 // A thread's 32 sums of a tile as pairs of f16: pair p has rows 8 apart by p % 2, columns by p / 2. Of one address the others
@@ -92,14 +90,22 @@ struct Pairs {
     return (begin ^ pair / 2 * 16) + pair % 2 * (8 * 2 * kSide);
   }
 };
-// Of the transposed tile: the place of a pair's first element, or of its second one.
-struct Mirrored {
-  unsigned begin;
-  __device__ __forceinline__ Mirrored(unsigned tile, int thread)
-      : begin(at(tile, in_tile(thread, 0).column, in_tile(thread, 0).row)) {}
-  __device__ __forceinline__ unsigned at_pair(int pair, int second) const {
-    return (begin ^ (pair % 2 ^ second) * 16) + second * (2 * kSide) + pair / 2 * (8 * 2 * kSide);
+// Of a symmetric tile on the diagonal: what is on and below that, to both of its places. Roundings that differ in the two
+// triangles would grow in later steps (newton_schulz_sm80.cuh).
+__device__ __forceinline__ void store_symmetric(const unsigned (&halves)[kSums / 2], unsigned tile, int thread) {
+  const int lane = thread % 32, strip = thread % 128 / 32;
+  const Pairs pairs(tile, thread);
+  const unsigned mirrored = at(tile, lane / 4, 16 * strip + lane % 4 * 2);
+  const int right = lane / 4 - lane % 4 * 2;  // of the diagonal's element, in a square of 8 x 8 on it
+#pragma unroll
+  for (int pair = 0; pair < kSums / 2; ++pair) {
+    const int below = 2 * strip + pair % 2 - pair / 2;  // squares from the diagonal
+    const unsigned own = halves[pair], other = ptx::movmatrix_trans(own);
+    const unsigned both = (below > 0 || right >= 0 ? own : other) & 0xFFFFu |
+                          (below > 0 || right >= 1 ? own : other) & 0xFFFF0000u;
+    if (below >= 0) ptx::store_shared<4>(pairs[pair], &both);
+    if (below > 0) ptx::store_shared<4>((mirrored ^ pair % 2 * 16) + pair / 2 * (8 * 2 * kSide), &other);
   }
-};
+}
 
 }  // namespace trigen::newton_schulz_sm90

@@ -230,8 +230,9 @@ class Wgmma : public ::testing::Test {
     int64_t spilled = 0;
     // Sizes that come at run time cost a few bytes.
     if (candidate.family->name() == "wgmma_split_sm90" && candidate.generic) spilled = 256;
-    // 160 sums of R.
-    if (candidate.family->name() == "newton_schulz_sm90" && candidate.config.tile_m == 256) spilled = 400;
+    // 160 sums of R, and where a cluster's have their owners.
+    if (candidate.family->name() == "newton_schulz_sm90" && candidate.config.tile_m == 256 && candidate.config.cluster > 1)
+      spilled = 200;
     EXPECT_LE(resources_of(binary).spill_bytes, spilled);
   }
   const Target* const target_ = value_of(find_target("sm_90a"));
@@ -344,7 +345,7 @@ TEST_F(WgmmaIterations, ProductsAreNotSerialised) {
                    std::to_string(config.split_k));
       if (takes(index++, 3)) expect_parallel({problem, target_, family, config, false});
     }
-    EXPECT_GE(kinds.size(), problem.T > 192 ? 5u : 9u) << text;  // of 256 rows those that share products
+    EXPECT_GE(kinds.size(), problem.T > 192 ? 4u : 6u) << text;
   }
 }
 

@@ -148,12 +148,12 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                     --config tile=128x${tile},stages=${stages},splitk=1,vec=1x1x1,cluster=${cluster}
                     ENVIRONMENT TRIGEN_EMULATED_LANES=random:${place} TRIGEN_EMULATED_ASYNC=shuffled:${place})
   endforeach()
-  # The same by wgmma: each count of blocks, products that they share and that each makes for itself, late copies.
-  foreach(run 256:2:0:1 256:1:2:2 256:1:4:1 256:2:4:4 256:1:8:8 256:2:2:1 256:2:8:8)
-    name_parts(${run} tile stages cluster split)
+  # The same by wgmma: each count of blocks, panels that stay and that pass, late copies.
+  foreach(run 256:2:0 256:1:2 256:1:4 256:2:4 256:1:8 256:2:2 256:2:8)
+    name_parts(${run} tile stages cluster)
     math(EXPR place "${place} + 1")
     add_verify_test(newton_schulz.${place} newton_schulz_sm90 SHARED --limit 1e9 --family newton_schulz_sm90
-                    --config tile=${tile}x64x16,warps=8x1,stages=${stages},splitk=${split},vec=1x1x1,cluster=${cluster},blocks=1
+                    --config tile=${tile}x64x16,warps=8x1,stages=${stages},splitk=1,vec=1x1x1,cluster=${cluster},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_LANES=random:${place} TRIGEN_EMULATED_ASYNC=shuffled:${place})
   endforeach()
 endif()

@@ -308,15 +308,15 @@ TEST(Families, IterationsByWgmmaRefuseByRule) {
   EXPECT_EQ(refusal("newton_schulz_sm90", "sm_80", kProblem, kOne),
             "newton_schulz_sm90 does not run on sm_80; it needs sm_90a");
   EXPECT_EQ(refused(kForward, kOne), "newton_schulz_sm90 makes newton_schulz only, the op is forward");
-  EXPECT_THAT(refused(kProblem, "tile=192x64x16,warps=8x1,stages=2,splitk=1,vec=1x8x2,blocks=1"),
+  EXPECT_THAT(refused(kProblem, "tile=192x64x16,warps=12x1,stages=2,splitk=1,vec=1x8x2,blocks=1"),
               HasSubstr("T in all, in tiles of 64 rows; try tile_m=256"));
   EXPECT_THAT(refused(kProblem, "tile=256x64x16,warps=8x1,stages=2,splitk=2,vec=1x8x2,cluster=4,blocks=1"),
               HasSubstr("split_k=2"));
-  EXPECT_THAT(refused(kProblem, "tile=256x64x16,warps=8x1,stages=1,splitk=4,vec=1x8x2,cluster=4,blocks=1"),
+  EXPECT_THAT(refused(kProblem, "tile=256x64x16,warps=8x1,stages=1,splitk=1,vec=1x8x2,cluster=4,blocks=1"),
               HasSubstr("try stages=2 or a larger cluster"));
-  EXPECT_EQ(refused(kProblem, "tile=256x64x16,warps=8x1,stages=1,splitk=8,vec=1x8x2,cluster=8,blocks=1"), "");
+  EXPECT_EQ(refused(kProblem, "tile=256x64x16,warps=8x1,stages=1,splitk=1,vec=1x8x2,cluster=8,blocks=1"), "");
   EXPECT_THAT(refused("newton_schulz,dtype=bf16,B=8,T=200,D=192,K=5",
-                      "tile=256x64x16,warps=8x1,stages=1,splitk=4,vec=1x8x2,cluster=4,blocks=1"),
+                      "tile=256x64x16,warps=8x1,stages=1,splitk=1,vec=1x8x2,cluster=4,blocks=1"),
               HasSubstr("cluster=4 leaves a block without one of 3 panels"));
 }
 

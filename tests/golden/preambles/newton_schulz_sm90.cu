@@ -1,4 +1,4 @@
-// trigen emit --arch sm_90a --candidate newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=1,splitk=4,vec=1x8x2,cluster=4,blocks=1 newton_schulz,dtype=bf16,B=1,H=1,T=256,D=512,K=5,pad=0,walign=2
+// trigen emit --arch sm_90a --candidate newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=1,splitk=1,vec=1x8x2,cluster=4,blocks=1 newton_schulz,dtype=bf16,B=1,H=1,T=256,D=512,K=5,pad=0,walign=2
 #include "newton_schulz_sm90.cuh"
 
 constexpr trigen::Kernel kKernel{
@@ -8,7 +8,7 @@ constexpr trigen::Kernel kKernel{
         .bias = false, .act = trigen::Activation::kNone, .pre = false, .gate = false, .residual = false,
         .accumulate = false, .zero_outside = false, .mirror = false, .grad_input = false},
     .config = {.tile_m = 256, .tile_n = 64, .tile_k = 16, .warps_m = 8, .warps_n = 1, .stages = 1,
-        .split_k = 4, .raster = 0, .vec_a = 1, .vec_b = 8, .vec_c = 2, .cluster = 4, .box = 0, .blocks = 1},
+        .split_k = 1, .raster = 0, .vec_a = 1, .vec_b = 8, .vec_c = 2, .cluster = 4, .box = 0, .blocks = 1},
 };
 
 extern "C" __global__ void __launch_bounds__(256, 1)
