@@ -1,0 +1,63 @@
+// The shared memory of a wgmma_rows_sm90 kernel and the rules that its config obeys.
+#pragma once
+
+#include "config.h"
+#include "persistent/panels.cuh"
+#include "persistent/roles.cuh"
+#include "wgmma_rows_sm90.h"
+
+namespace trigen::wgmma_rows_sm90 {
+
+using persistent::KRange;
+using persistent::Panels;
+using persistent::product_fill;
+using persistent::Ring;
+using persistent::RingPosition;
+using persistent::TileScheduler;
+
+template <Config c>
+inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
+                                                    .load_registers = load_registers(c),
+                                                    .sum_registers = sum_registers(c),
+                                                    .register_threads = threads(c)};
+
+// A stage: W's panels of 64 tokens of the tile by 64 of k, as TMA swizzles them, then each warpgroup's 64 rows of x.
+template <Kernel C>
+struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
+  static constexpr Config c = C.config;
+  using Base = persistent::Geometry<c, kWarpgroups<c>>;
+  using Base::kConsumers, Base::kStages;
+  static constexpr int kPanels = token_panels(c);
+  static constexpr int kBytesA = kPanels * kPanelBytes, kStageBytes = stage_bytes(c);
+  static constexpr int kSharedBytes = shared_bytes(c), kBarrierBytes = wgmma_rows_sm90::kBarrierBytes;
+  static constexpr bool kTransposed = C.shape.op == Op::kGradInput;  // W is read along the output's tokens
+  static constexpr int kStepW = kTransposed ? 2048 >> 4 : 32 >> 4;   // 16 of k, in units of the descriptor
+  static constexpr bool kPairs = c.vec_b == 2;  // two features are a word of memory
+
+  static_assert(C.shape.op == Op::kForward || C.shape.op == Op::kGradInput, "products of rows");
+  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD, "16-bit features, contiguous");
+  static_assert(C.shape.K <= 1 && C.shape.pad == 0 && C.shape.w == WeightForm::kDense, "one tap of a matrix");
+  static_assert(c.weights == Access::kPacked, "zeros around the triangle: no thread masks W in shared memory");
+  static_assert(c.tile_m % kPanel == 0 && c.tile_m <= 256, "tokens, by wgmma's widths");
+  static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
+  static_assert(c.tile_k == kPanel && c.cluster == 1, "one 128-byte swizzled row of W; blocks share nothing");
+  static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along the features");
+  static_assert(kStages <= kMostStages, "the barriers fit");
+  static_assert(kSharedBytes <= kSharedLimit, "fewer stages");
+};
+
+// The blocks of k that `count` of a tile's panels of 64 tokens reach, the first ones of the walk.
+template <Kernel C>
+__device__ __forceinline__ int blocks_reached(int first, int count, int diag, int blocks) {
+  constexpr Fill kFill = product_fill(C.shape);
+  return KRange(kFill, first + kPanel * (kFill == Fill::kLower ? Geometry<C>::kPanels - count : count - 1), diag,
+                blocks)
+      .blocks;
+}
+// The first of these panels.
+template <Kernel C>
+__device__ __forceinline__ constexpr int first_reached(int count) {
+  return product_fill(C.shape) == Fill::kLower ? Geometry<C>::kPanels - count : 0;
+}
+
+}  // namespace trigen::wgmma_rows_sm90

@@ -1,0 +1,161 @@
+// forward and grad_input, turned: features are the rows of wgmma's product, tokens its columns.
+//
+//   forward     y[n, t]  = sum over s in the triangle of x[s, n] W[t, s]
+//               A = x, cut out of rows as they lie; B = W, K-major
+//   grad_input  dx[n, s] = sum over t in the triangle of dy[t, n] W[t, s]
+//               A = dy; B = W, MN-major
+//
+// So x passes through registers, where a row may begin anywhere, and what TMA brings is packed W. Each block of k is
+// multiplied by those panels of 64 tokens that reach it, one instruction for all of them.
+#pragma once
+
+#include "ptx/wgmma.cuh"
+#include "wgmma_rows_sm90/output.cuh"
+
+namespace trigen::wgmma_rows_sm90 {
+
+// The loading warpgroup. Each thread has a piece of the same rows of every block of k; the ninth pieces are one for each thread.
+template <Kernel C>
+__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, TileScheduler walk, const Panels& panels,
+                                             const Activations& in, int B, int features, int tokens, int diag,
+                                             int blocks, const TensorMap& weights, int thread) {
+  using G = Geometry<C>;
+  constexpr bool kLower = product_fill(C.shape) == Fill::kLower;
+  constexpr int kOthers = kRowPieces - 1, kLines = kLoaders / kOthers;  // rows that the loaders bring at a time
+  const int line = thread / kOthers, ninth_line = thread % kPanel;
+  const unsigned to = line * kRowBytes + thread % kOthers * kPieceBytes,
+                 ninth_to = thread * kRowBytes + kOthers * kPieceBytes;
+  RingPosition<G::kStages> at;
+  for (int row = 0, column = 0; walk.next(row, column);) {
+    int head;
+    const int panel = panels.first<1, G::kConsumers>(column, head, 0), first = row * C.config.tile_m;
+    const auto piece = [&](int group, int line, int number) {
+      return Piece(RowPanel(in, panels, panel + group, head, B, features), line, number);
+    };
+    const Piece own[2] = {piece(0, line, thread % kOthers), piece(G::kConsumers - 1, line, thread % kOthers)};
+    const Piece ninth = piece(thread / kPanel % G::kConsumers, ninth_line, kOthers);
+    const int end = blocks_reached<C>(first, 1, diag, blocks);
+    for (int block = 0; block < end; ++block) {
+      const int k = kPanel * (kLower ? block : blocks - 1 - block);
+      ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+      const unsigned full = ring.full(at.stage);
+      if (thread == 0) {
+        int count = 1;
+        while (count < G::kPanels && block < blocks_reached<C>(first, count + 1, diag, blocks)) ++count;
+        ptx::mbarrier_arrive_expect(full, count * kPanelBytes);
+#pragma unroll 1
+        for (int i = first_reached<C>(count); i < first_reached<C>(count) + count; ++i) {
+          const int m = first + kPanel * i;
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, weights, full, G::kTransposed ? m : k,
+                        G::kTransposed ? k : m, 0, head);
+        }
+      }
+#pragma unroll
+      for (int group = 0; group < G::kConsumers; ++group)
+#pragma unroll
+        for (int i = 0; i < kPanel; i += kLines)
+          own[group].load(ring.b(at.stage) + group * kRowsBytes + to + i * kRowBytes, in.row, k + i,
+                          k + i + line < tokens);
+      if (thread < kPanel * G::kConsumers)
+        ninth.load(ring.b(at.stage) + ninth_to, in.row, k, k + ninth_line < tokens);
+      ptx::cp_async_arrive(full);
+      at.advance();
+    }
+  }
+}
+
+// The products of those blocks of k that `kCount` panels of 64 tokens reach and that are not multiplied yet, then of those
+// that fewer reach. On return they are complete and their stages released.
+template <Kernel C, int kCount>
+__device__ __forceinline__ void multiply_reached(float (&all)[C.config.tile_m / 2], const Ring<Geometry<C>>& ring,
+                                                 RingPosition<C.config.stages>& at,
+                                                 const RowFragments<C>& fragments, int begin, int first, int diag,
+                                                 int blocks, unsigned group, unsigned lane) {
+  using G = Geometry<C>;
+  constexpr int kFirst = first_reached<C>(kCount), kN = kCount * kPanel;
+  auto& sum = reinterpret_cast<float(&)[kN / 2]>(all[kFirst * kPanel / 2]);
+  const int end = blocks_reached<C>(first, kCount, diag, blocks);
+  int in_flight = -1;
+  unsigned a[2][2][4];
+  for (int block = begin; block < end; ++block) {
+    ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+    const unsigned source = ring.b(at.stage) + group * kRowsBytes;
+    const unsigned long long b = ptx::descriptor(ring.a(at.stage) + kFirst * kPanelBytes, kPanelBytes);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      fragments.load(a[half], source, half);
+      ptx::pin(a[half][0]);
+      ptx::pin(a[half][1]);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        ptx::wgmma_rs<C.shape.dtype, kN, G::kTransposed>(sum, a[half][i], b + (2 * half + i) * G::kStepW,
+                                                         block | half | i);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();  // the half before: its registers are written next
+      if (half == 0 && in_flight >= 0) ring.release(in_flight, lane);
+    }
+    in_flight = at.stage;
+    at.advance();
+  }
+  ptx::wgmma_wait<0>();
+  if (in_flight >= 0) ring.release(in_flight, lane);
+  if constexpr (kCount > 1)
+    multiply_reached<C, kCount - 1>(all, ring, at, fragments, schedule::max(begin, end), first, diag, blocks, group,
+                                    lane);
+}
+
+// One multiplying warpgroup.
+template <Kernel C>
+__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, TileScheduler walk,
+                                                 const Panels& panels, const persistent::Extents<C>& z, int blocks,
+                                                 unsigned group) {
+  using G = Geometry<C>;
+  constexpr bool kGradInput = C.shape.op == Op::kGradInput;
+  const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const RowOutput<C> output(ring, group, warp, lane);
+  RingPosition<G::kStages> at;
+  float sum[C.config.tile_m / 2];
+  for (int row = 0, column = 0; walk.next(row, column);) {
+    int head;
+    const int panel = panels.first<1, G::kConsumers>(column, head, 0) + static_cast<int>(group),
+              first = row * C.config.tile_m;
+    const auto rows = [&](const Activations& t) { return RowPanel(t, panels, panel, head, p.B, z.features); };
+    const RowFragments<C> fragments(rows(kGradInput ? p.y : p.x), warp, lane);
+    multiply_reached<C, G::kPanels>(sum, ring, at, fragments, 0, first, z.diag, blocks, group, lane);
+    const typename RowOutput<C>::Tensors tensors{rows(kGradInput ? p.x : p.y), rows(p.pre), rows(p.gate),
+                                                 rows(p.residual)};
+#pragma unroll
+    for (int i = 0; i < G::kPanels; ++i) {
+      const int token = first + kPanel * i;
+      if (token >= z.tokens) break;
+      output.store(p, tensors, sum + 32 * i, head, token, z.tokens,
+                   KRange(product_fill(C.shape), token, z.diag, blocks).blocks > 0);
+    }
+  }
+}
+
+template <Kernel C>
+__device__ __forceinline__ void run_product(const Params& p, const TensorMap& weights) {
+  using G = Geometry<C>;
+  const persistent::Extents<C> z(p);
+  const int blocks = schedule::ceil_div(z.tokens, kPanel);
+  const Panels panels{schedule::ceil_div(z.features, kPanel), column_units(C.config, p.B, z.features)};
+  const auto walk =
+      persistent::scheduler_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units);
+  const Ring<G> ring = persistent::ring_of_block<G>();
+  persistent::prepare<G>([&] { ring.init(1 + kLoaders); }, weights);
+  persistent::split_roles<G>(
+      [&](unsigned thread) {
+        ptx::wait_for_launches_before();
+        load_product<C>(ring, walk, panels, C.shape.op == Op::kGradInput ? p.y : p.x, p.B, z.features, z.tokens,
+                        z.diag, blocks, weights, static_cast<int>(thread));
+      },
+      [&](unsigned group) {
+        ptx::wait_for_launches_before();
+        ptx::let_next_launch_start();
+        multiply_product<C>(p, ring, walk, panels, z, blocks, group);
+      });
+}
+
+}  // namespace trigen::wgmma_rows_sm90
