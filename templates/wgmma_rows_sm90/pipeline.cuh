@@ -46,18 +46,17 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(kSharedBytes <= kSharedLimit, "fewer stages");
 };
 
-// The blocks of k that `count` of a tile's panels of 64 tokens reach, the first ones of the walk.
+// The first token of panel `panel` of the tile that begins at `first`. The panels of W lie in a stage, and their sums in
+// registers, in the order of their k ranges, longest first: blocks of k that few panels reach then belong to the first sums.
+// (ptxas serialises products whose sums begin in the middle of those of wider ones, C7511.)
 template <Kernel C>
-__device__ __forceinline__ int blocks_reached(int first, int count, int diag, int blocks) {
-  constexpr Fill kFill = product_fill(C.shape);
-  return KRange(kFill, first + kPanel * (kFill == Fill::kLower ? Geometry<C>::kPanels - count : count - 1), diag,
-                blocks)
-      .blocks;
+__device__ __forceinline__ int panel_token(int first, int panel) {
+  return first + kPanel * (product_fill(C.shape) == Fill::kLower ? Geometry<C>::kPanels - 1 - panel : panel);
 }
-// The first of these panels.
+// The blocks of k, in the order of the walk, that reach panel `panel`: none of the later ones reaches more.
 template <Kernel C>
-__device__ __forceinline__ constexpr int first_reached(int count) {
-  return product_fill(C.shape) == Fill::kLower ? Geometry<C>::kPanels - count : 0;
+__device__ __forceinline__ int blocks_reached(int first, int panel, int diag, int blocks) {
+  return KRange(product_fill(C.shape), panel_token<C>(first, panel), diag, blocks).blocks;
 }
 
 }  // namespace trigen::wgmma_rows_sm90

@@ -34,18 +34,18 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
     };
     const Piece own[2] = {piece(0, line, thread % kOthers), piece(G::kConsumers - 1, line, thread % kOthers)};
     const Piece ninth = piece(thread / kPanel % G::kConsumers, ninth_line, kOthers);
-    const int end = blocks_reached<C>(first, 1, diag, blocks);
+    const int end = blocks_reached<C>(first, 0, diag, blocks);
     for (int block = 0; block < end; ++block) {
       const int k = kPanel * (kLower ? block : blocks - 1 - block);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
       if (thread == 0) {
         int count = 1;
-        while (count < G::kPanels && block < blocks_reached<C>(first, count + 1, diag, blocks)) ++count;
+        while (count < G::kPanels && block < blocks_reached<C>(first, count, diag, blocks)) ++count;
         ptx::mbarrier_arrive_expect(full, count * kPanelBytes);
 #pragma unroll 1
-        for (int i = first_reached<C>(count); i < first_reached<C>(count) + count; ++i) {
-          const int m = first + kPanel * i;
+        for (int i = 0; i < count; ++i) {
+          const int m = panel_token<C>(first, i);
           ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, weights, full, G::kTransposed ? m : k,
                         G::kTransposed ? k : m, 0, head);
         }
@@ -64,7 +64,7 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
   }
 }
 
-// The products of those blocks of k that `kCount` panels of 64 tokens reach and that are not multiplied yet, then of those
+// The products of those blocks of k that the first `kCount` panels of 64 tokens reach and that are not multiplied yet, then of those
 // that fewer reach. On return they are complete and their stages released.
 template <Kernel C, int kCount>
 __device__ __forceinline__ void multiply_reached(float (&all)[C.config.tile_m / 2], const Ring<Geometry<C>>& ring,
@@ -72,15 +72,15 @@ __device__ __forceinline__ void multiply_reached(float (&all)[C.config.tile_m / 
                                                  const RowFragments<C>& fragments, int begin, int first, int diag,
                                                  int blocks, unsigned group, unsigned lane) {
   using G = Geometry<C>;
-  constexpr int kFirst = first_reached<C>(kCount), kN = kCount * kPanel;
-  auto& sum = reinterpret_cast<float(&)[kN / 2]>(all[kFirst * kPanel / 2]);
-  const int end = blocks_reached<C>(first, kCount, diag, blocks);
+  constexpr int kN = kCount * kPanel;
+  auto& sum = reinterpret_cast<float(&)[kN / 2]>(all);
+  const int end = blocks_reached<C>(first, kCount - 1, diag, blocks);
   int in_flight = -1;
   unsigned a[2][2][4];
   for (int block = begin; block < end; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned source = ring.b(at.stage) + group * kRowsBytes;
-    const unsigned long long b = ptx::descriptor(ring.a(at.stage) + kFirst * kPanelBytes, kPanelBytes);
+    const unsigned long long b = ptx::descriptor(ring.a(at.stage), kPanelBytes);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       fragments.load(a[half], source, half);
@@ -127,8 +127,8 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
                                                  rows(p.residual)};
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {
-      const int token = first + kPanel * i;
-      if (token >= z.tokens) break;
+      const int token = panel_token<C>(first, i);
+      if (token >= z.tokens) continue;
       output.store(p, tensors, sum + 32 * i, head, token, z.tokens,
                    KRange(product_fill(C.shape), token, z.diag, blocks).blocks > 0);
     }
