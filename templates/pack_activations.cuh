@@ -40,13 +40,15 @@ __device__ __forceinline__ int written(int features) {
   return kLines<C, kInto> ? features + features % 2 : features;
 }
 
-// Words of the aligned piece that begins at element `first` of a run of `count`: those that have something of the run.
-template <DType kType>
+// The aligned piece that begins at element `first` of a run of `count`, if it has something of the run. kWhole: all of it, with
+// neighbours in memory; else the words that have something: a slot's rows hold nothing behind theirs.
+template <DType kType, bool kWhole>
 __device__ __forceinline__ void load_piece(unsigned* word, const Storage<kType>* row, int first, int count) {
   constexpr int kOfWord = 4 / size_of(kType);
-  if (first >= 0 && first + kEach<kType> <= count) {
+  if (first + kEach<kType> <= 0 || first >= count) return;
+  if (kWhole || (first >= 0 && first + kEach<kType> <= count)) {
     ptx::load_global<kPieceBytes>(word, row + first);
-  } else if (first + kEach<kType> > 0 && first < count) {
+  } else {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = first + kOfWord * i;
@@ -57,15 +59,15 @@ __device__ __forceinline__ void load_piece(unsigned* word, const Storage<kType>*
 
 // kEach<kType> elements from element `at` of a run of `count` on, which begins at `row`: what two aligned pieces of
 // memory have of them. Elements outside the run are anything.
-template <DType kType>
+template <DType kType, bool kWhole>
 struct PieceLoad {
   unsigned word[8] = {};
   int skew = 0;  // elements of the first piece ahead
 
   __device__ __forceinline__ void issue(const Storage<kType>* row, int at, int count) {
     skew = elements_into_piece<kType>(row + at);
-    load_piece<kType>(word, row, at - skew, count);
-    if (skew > 0) load_piece<kType>(word + 4, row, at - skew + kEach<kType>, count);
+    load_piece<kType, kWhole>(word, row, at - skew, count);
+    if (skew > 0) load_piece<kType, kWhole>(word + 4, row, at - skew + kEach<kType>, count);
   }
   // The same one by one: get(i) loads element i.
   template <class Get>
@@ -98,19 +100,18 @@ __device__ __forceinline__ void store_piece(Storage<kType>* row, int at, int cou
     ptx::store_global<kPieceBytes>(row + at, word);
     return;
   }
-  const auto inside = [&](int i) { return at + i >= 0 && at + i < count; };
+  constexpr unsigned kAll = (1u << kEach<kType>)-1;
+  // Bit i: element i is of the run.
+  const unsigned inside = kAll << schedule::max(-at, 0) & kAll >> schedule::max(at + kEach<kType> - count, 0);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if constexpr (kType == DType::kF32) {
-      if (inside(i)) ptx::store_global<4>(row + at + i, &word[i]);
+      if (inside >> i & 1) ptx::store_global<4>(row + at + i, &word[i]);
     } else {
-      const unsigned high = word[i] >> 16;
-      if (inside(2 * i) && inside(2 * i + 1))
-        ptx::store_global<4>(row + at + 2 * i, &word[i]);
-      else if (inside(2 * i))
-        ptx::store_global<2>(row + at + 2 * i, &word[i]);
-      else if (inside(2 * i + 1))
-        ptx::store_global<2>(row + at + 2 * i + 1, &high);
+      const unsigned high = word[i] >> 16, own = inside >> 2 * i & 3;
+      if (own == 3) ptx::store_global<4>(row + at + 2 * i, &word[i]);
+      if (own == 1) ptx::store_global<2>(row + at + 2 * i, &word[i]);
+      if (own == 2) ptx::store_global<2>(row + at + 2 * i + 1, &high);
     }
   }
 }
@@ -147,7 +148,7 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
   const FirstPiece first(pieces);
   const long long both = first.row / tokens, batch = both / heads;
   const int token = static_cast<int>(first.row - both * tokens), head = static_cast<int>(both - batch * heads);
-  PieceLoad<kType> load[kSteps];
+  PieceLoad<kType, kInto> load[kSteps];
   Storage<kType>* target[kSteps];
   int at[kSteps];  // of the row; B * heads * tokens rows are there
 #pragma unroll
@@ -183,7 +184,7 @@ __device__ __forceinline__ void copy_joined(const Activations& from, const Activ
   constexpr DType kType = C.shape.dtype;
   const int end = B * features, pieces = row_pieces(end, kType, true);
   const FirstPiece first(pieces);
-  PieceLoad<kType> load[kSteps];
+  PieceLoad<kType, true> load[kSteps];
   Storage<kType>* target[kSteps];
   int at[kSteps];
 #pragma unroll

@@ -19,7 +19,7 @@ inline constexpr int kCopyThreads = 256;  // of both launches
 inline constexpr int kCopyWarps = kCopyThreads / 32;
 inline constexpr int kTileEdge = 64;  // bdt: rows and columns that a block transposes
 inline constexpr int kPieceBytes = 16;  // btd: of one load and store
-inline constexpr int kSteps = 4;        // btd: pieces that a thread copies
+inline constexpr int kSteps = 2;        // btd: pieces that a thread copies
 
 TRIGEN_HOST_DEVICE constexpr int size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 TRIGEN_HOST_DEVICE constexpr bool packs_activations(const Shape&, const Config& c) {
