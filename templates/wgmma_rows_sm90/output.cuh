@@ -22,11 +22,20 @@ struct RowOutput {
         barrier(1 + group),
         warp(warp),
         lane(lane),
-        feature(static_cast<int>(16 * warp + lane / 4 * 2)) {}
+        feature(static_cast<int>(16 * warp + lane / 4 * 2)) {
+    if constexpr (!G::kPairs) {  // first words that rows begin inside of are read whole, and this warp's features are theirs
+      const unsigned none = 0;
+      if (warp == 0) {
+        ptx::store_shared<4>(base + lane * kRowBytes, &none);
+        ptx::store_shared<4>(base + (lane + 32) * kRowBytes, &none);
+        __syncwarp();
+      }
+    }
+  }
 
-  // Elements by which a row begins inside a word.
-  __device__ __forceinline__ static int inside(const RowPanel& rows, int token) {
-    return G::kPairs ? 0 : rows.skew(token) / 2 % 2;
+  // Elements by which rows begin inside a word: those of even tokens, of odd ones.
+  __device__ __forceinline__ static int inside(const RowPanel& rows, int odd) {
+    return G::kPairs ? 0 : rows.skew(odd) / 2 % 2;
   }
   // The thread's two features of a row of the output's shape.
   __device__ __forceinline__ unsigned read(const RowPanel& rows, int token, int tokens) const {
@@ -41,8 +50,8 @@ struct RowOutput {
     if (left > 1) ptx::load_global<2>(&high, from + 1);
     return low | high << 16;
   }
-  __device__ __forceinline__ void stage(const RowPanel& rows, int first, int line, unsigned pair) const {
-    const unsigned at = base + line * kRowBytes + 2 * (inside(rows, first + line) + feature);
+  __device__ __forceinline__ void stage(const RowPanel& rows, int line, unsigned pair) const {
+    const unsigned at = base + line * kRowBytes + 2 * (inside(rows, line % 2) + feature);
     if constexpr (G::kPairs) {
       ptx::store_shared<4>(at, &pair);
     } else {
@@ -51,35 +60,36 @@ struct RowOutput {
       ptx::store_shared<2>(at + 2, &high);
     }
   }
-  // The staged rows of tokens `first` and on to where they belong.
+  // The staged rows of tokens `first` and on to where they belong, four warps one row each time. They begin alike.
   __device__ __forceinline__ void send(const RowPanel& rows, int first, int tokens) const {
+    constexpr int kAtOnce = 8;
     ptx::named_barrier(barrier, 128);
-    const auto own = static_cast<int>(lane);
-#pragma unroll 4
-    for (int i = 0; i < 16; ++i) {
-      const int line = 4 * i + static_cast<int>(warp), token = first + line;
-      if (token >= tokens) break;
-      const int at = 2 * own - inside(rows, token);
-      auto* const to = rows.start + token * rows.stride + at;
-      const unsigned from = base + line * kRowBytes + 4 * lane;
-      unsigned word;
-      if (at < 0) {  // the upper half of the row's first word
-        ptx::load_shared<2>(&word, from + 2);
-        if (rows.count > 0) ptx::store_global<2>(to + 1, &word);
-        continue;
+    const int own = static_cast<int>(lane), line = static_cast<int>(warp),
+              lines = schedule::min((tokens - first - line + 3) / 4, kPanel / 4),
+              at = 2 * own - inside(rows, line % 2);
+    const unsigned from = base + line * kRowBytes + 4 * lane;
+    auto* to = rows.start + (first + line) * rows.stride + at;
+    const bool low = at >= 0 && at < rows.count, high = at + 1 < rows.count;
+#pragma unroll
+    for (int i = 0; i < kPanel / 4; i += kAtOnce) {
+      unsigned word[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) ptx::load_shared<4>(&word[j], from + 4 * (i + j) * kRowBytes);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const unsigned upper = word[j] >> 16;
+        const bool there = i + j < lines;
+        if (there && low && high) ptx::store_global<4>(to, &word[j]);
+        if (there && low && !high) ptx::store_global<2>(to, &word[j]);
+        if (!G::kPairs && there && !low && high) ptx::store_global<2>(to + 1, &upper);
+        to += 4 * rows.stride;
       }
-      ptx::load_shared<4>(&word, from);
-      if (at + 1 < rows.count)
-        ptx::store_global<4>(to, &word);
-      else if (at < rows.count)
-        ptx::store_global<2>(to, &word);
     }
     if constexpr (!G::kPairs) {  // the last feature of 64, in a word of its own
-      const int line = 4 * (own % 16) + static_cast<int>(warp), token = first + line;
-      if (own < 16 && token < tokens && rows.count == kPanel && inside(rows, token)) {
+      if (own < lines && rows.count == kPanel && inside(rows, line % 2)) {
         unsigned word;
-        ptx::load_shared<2>(&word, base + line * kRowBytes + 2 * kPanel);
-        ptx::store_global<2>(rows.start + token * rows.stride + kPanel - 1, &word);
+        ptx::load_shared<2>(&word, base + (line + 4 * own) * kRowBytes + 2 * kPanel);
+        ptx::store_global<2>(rows.start + (first + line + 4 * own) * rows.stride + kPanel - 1, &word);
       }
     }
     ptx::named_barrier(barrier, 128);
@@ -109,7 +119,7 @@ struct RowOutput {
     if constexpr (s.pre) {
 #pragma unroll
       for (int i = 0; i < 16; ++i)
-        stage(t.pre, first, token_of(i / 2, i % 2), pack<kType>(value[2 * i], value[2 * i + 1]));
+        stage(t.pre, token_of(i / 2, i % 2), pack<kType>(value[2 * i], value[2 * i + 1]));
       send(t.pre, first, tokens);
     }
 #pragma unroll
@@ -127,7 +137,7 @@ struct RowOutput {
         low += to_float<kType>(static_cast<unsigned short>(residual));
         high += to_float<kType>(static_cast<unsigned short>(residual >> 16));
       }
-      stage(t.output, first, line, pack<kType>(low, high));
+      stage(t.output, line, pack<kType>(low, high));
     }
     send(t.output, first, tokens);
   }
