@@ -15,6 +15,12 @@ namespace geometry = wgmma_rows_sm90;
 // Features that an access takes at once: two where rows begin at words.
 int access_elements(const Problem& p) { return p.align >= 4 ? 2 : 1; }
 
+// Worth a try: a launch that packs W with zeros around its triangle, or masks in shared memory where TMA brings W itself.
+std::vector<Access> weight_paths(const Problem& p) {
+  if (p.wdtype == p.dtype && p.walign >= 16) return {Access::kDirect, Access::kPacked};
+  return {Access::kPacked};
+}
+
 class Rows final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
@@ -25,12 +31,12 @@ class Rows final : public PersistentKernel {
             {&Config::warps_m, {c.tile_n / 16}, "a warpgroup multiplies 64 features"},
             {&Config::warps_n, {1}, "a warpgroup is 4 warps along the features"},
             {&Config::cluster, {1}, "blocks share nothing"},
-            range_key(&Config::stages, 2, geometry::kMostStages),
+            range_key(&Config::stages, c.weights == Access::kPacked ? 2 : 4, geometry::kMostStages),
             {&Config::split_k, {1}, "is for grad_weight and gram"},
             raster_key(),
-            {&Config::weights, {Access::kPacked}, "a launch writes the zeros around W's triangle"},
+            weights_key(p),
             {&Config::activations, {Access::kDirect}, "reads rows as they lie"},
-            read_key(p),
+            c.weights == Access::kPacked ? read_key(p) : vector_key(&Config::vec_a, 8),
             {&Config::vec_b, {access_elements(p)}, widths},
             {&Config::vec_c, {access_elements(p)}, widths},
             blocks_key()};
@@ -55,20 +61,22 @@ class Rows final : public PersistentKernel {
     for (const auto& t : kTiles) {
       // Tiles of more tokens or panels than there are only add waste.
       if (t.tile_m >= 2 * std::max<int64_t>(64, (p.T + 63) / 64 * 64) || (t.tile_n > 64 && panels == 1)) continue;
-      const Config c = completed(p, {.tile_m = t.tile_m,
-                                     .tile_n = t.tile_n,
-                                     .stages = t.stages,
-                                     .vec_a = most_read(p),
-                                     .weights = Access::kPacked});
-      for (const Config& own : with_sections(p, target, c, {8, 16, 32}, 2, true)) out.push_back(own);
+      for (Access path : weight_paths(p)) {
+        const Config c = completed(p, {.tile_m = t.tile_m,
+                                       .tile_n = t.tile_n,
+                                       .stages = t.stages,
+                                       .vec_a = path == Access::kPacked ? most_read(p) : 8,
+                                       .weights = path});
+        for (const Config& own : with_sections(p, target, c, {8, 16, 32}, 2, true)) out.push_back(own);
+      }
     }
     return out;
   }
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
 
-  void add_launches(const Problem& p, const Target&, const Config&, Launch product,
+  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
-    const WeightOperand weights = packed_weights(p);
+    const WeightOperand weights = c.weights == Access::kPacked ? packed_weights(p) : direct_weights(p);
     prepare_weights(weights, plan);
     product.maps = {weights.map};
     plan.launches.push_back(std::move(product));
@@ -96,8 +104,13 @@ class Rows final : public PersistentKernel {
         panel_reread(p, walk, static_cast<double>(walk.section) * c.tile_n, steps * geometry::kPanel)};
     work.memory_bytes = count_work(p).min_bytes;
     work.l2_bytes = steps * walk.columns * work.steps[0].feed_bytes;
-    work.passes.push_back({"pack", packing_bytes(p)});
+    if (c.weights == Access::kPacked) work.passes.push_back({"pack", packing_bytes(p)});
     return work;
+  }
+
+ private:
+  static ConfigKey weights_key(const Problem& p) {
+    return {&Config::weights, weight_paths(p), "TMA reads 16-bit rows of W that begin at 16 bytes, a launch packs all others"};
   }
 };
 

@@ -32,12 +32,19 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr int kSharedBytes = shared_bytes(c), kBarrierBytes = wgmma_rows_sm90::kBarrierBytes;
   static constexpr bool kTransposed = C.shape.op == Op::kGradInput;  // W is read along the output's tokens
   static constexpr int kStepW = kTransposed ? 2048 >> 4 : 32 >> 4;   // 16 of k, in units of the descriptor
+  // A launch has packed W, with zeros outside the triangle, or blocks of W are masked in shared memory (triangle.cuh).
+  static constexpr bool kMasks = c.weights == Access::kDirect;
   static constexpr bool kPairs = c.vec_b == 2;  // two features are a word of memory
+  // The barrier of the bytes of a block that is masked once they are there; full[stage] waits for the mask.
+  __device__ __forceinline__ static unsigned landed(const Ring<Geometry>& ring, int stage) {
+    return ring.empty(kStages) + 8 * stage;
+  }
 
   static_assert(C.shape.op == Op::kForward || C.shape.op == Op::kGradInput, "products of rows");
   static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD, "16-bit features, contiguous");
   static_assert(C.shape.K <= 1 && C.shape.pad == 0 && C.shape.w == WeightForm::kDense, "one tap of a matrix");
-  static_assert(c.weights == Access::kPacked, "zeros around the triangle: no thread masks W in shared memory");
+  static_assert(!kMasks || (C.shape.wdtype == C.shape.dtype && kStages > 3),
+                "16-bit W, masked two stages later; a stage is released once products of the next one run");
   static_assert(c.tile_m % kPanel == 0 && c.tile_m <= 256, "tokens, by wgmma's widths");
   static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
   static_assert(c.tile_k == kPanel && c.cluster == 1, "one 128-byte swizzled row of W; blocks share nothing");

@@ -11,6 +11,7 @@
 
 #include "ptx/wgmma.cuh"
 #include "wgmma_rows_sm90/output.cuh"
+#include "wgmma_rows_sm90/triangle.cuh"
 
 namespace trigen::wgmma_rows_sm90 {
 
@@ -26,6 +27,8 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
   const unsigned to = line * kRowBytes + thread % kOthers * kPieceBytes,
                  ninth_to = thread * kRowBytes + kOthers * kPieceBytes;
   RingPosition<G::kStages> at;
+  Unmasked before[2];           // the last two stages
+  unsigned landed_phases = 0;  // bit n: parity of stage n's next masked block
   for (int row = 0, column = 0; walk.next(row, column);) {
     int head;
     const int panel = panels.first<1, G::kConsumers>(column, head, 0), first = row * C.config.tile_m;
@@ -39,14 +42,18 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
       const int k = kPanel * (kLower ? block : blocks - 1 - block);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
+      int count = 1;
+      while (count < G::kPanels && block < blocks_reached<C>(first, count, diag, blocks)) ++count;
+      const bool masks =
+          G::kMasks &&
+          block >= KRange(product_fill(C.shape), panel_token<C>(first, count - 1), diag, blocks).unmasked_blocks;
       if (thread == 0) {
-        int count = 1;
-        while (count < G::kPanels && block < blocks_reached<C>(first, count, diag, blocks)) ++count;
-        ptx::mbarrier_arrive_expect(full, count * kPanelBytes);
+        const unsigned landed = masks ? G::landed(ring, at.stage) : full;
+        ptx::mbarrier_arrive_expect(landed, count * kPanelBytes);
 #pragma unroll 1
         for (int i = 0; i < count; ++i) {
           const int m = panel_token<C>(first, i);
-          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, weights, full, G::kTransposed ? m : k,
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, weights, landed, G::kTransposed ? m : k,
                         G::kTransposed ? k : m, 0, head);
         }
       }
@@ -59,8 +66,18 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
       if (thread < kPanel * G::kConsumers)
         ninth.load(ring.b(at.stage) + ninth_to, in.row, k, k + ninth_line < tokens);
       ptx::cp_async_arrive(full);
+      if constexpr (G::kMasks) {
+        finish_masked<C>(ring, before[0], thread);
+        before[0] = before[1];
+        before[1] = {at.stage, masks ? count : 0, first + diag - k, landed_phases >> at.stage & 1};
+        if (masks) landed_phases ^= 1u << at.stage;
+      }
       at.advance();
     }
+  }
+  if constexpr (G::kMasks) {
+    finish_masked<C>(ring, before[0], thread);
+    finish_masked<C>(ring, before[1], thread);
   }
 }
 
@@ -144,7 +161,13 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& we
   const auto walk =
       persistent::scheduler_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units);
   const Ring<G> ring = persistent::ring_of_block<G>();
-  persistent::prepare<G>([&] { ring.init(1 + kLoaders); }, weights);
+  persistent::prepare<G>(
+      [&] {
+        if constexpr (G::kMasks)
+          for (int stage = 0; stage < G::kStages; ++stage) ptx::mbarrier_init(G::landed(ring, stage), 1);
+        ring.init(1 + kLoaders);
+      },
+      weights);
   persistent::split_roles<G>(
       [&](unsigned thread) {
         ptx::wait_for_launches_before();
