@@ -32,8 +32,8 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * stage_bytes(c) + consumers(c) * kRowsBytes + kBarrierBytes;
 }
 // setmaxnreg, in units of 8.
-TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 40; }
-TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 232; }
+TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 56; }
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return persistent::panel_units(consumers(c), B, D);

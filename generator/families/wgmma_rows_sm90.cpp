@@ -15,9 +15,10 @@ namespace geometry = wgmma_rows_sm90;
 // Features that an access takes at once: two where rows begin at words.
 int access_elements(const Problem& p) { return p.align >= 4 ? 2 : 1; }
 
-// Worth a try: a launch that packs W with zeros around its triangle, or masks in shared memory where TMA brings W itself.
+// Worth a try: a launch that packs W with zeros around its triangle, or masks in shared memory where TMA brings W itself. Beside
+// a second output these would spill.
 std::vector<Access> weight_paths(const Problem& p) {
-  if (p.wdtype == p.dtype && p.walign >= 16) return {Access::kDirect, Access::kPacked};
+  if (p.wdtype == p.dtype && p.walign >= 16 && !p.epilogue.pre) return {Access::kDirect, Access::kPacked};
   return {Access::kPacked};
 }
 

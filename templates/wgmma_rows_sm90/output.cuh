@@ -102,30 +102,30 @@ struct RowOutput {
   // 64 tokens from `first` on, whose 32 sums a thread begin at `sum`. `any`: false where these have no weight.
   __device__ __forceinline__ void store(const Params& p, const Tensors& t, const float* sum, int head, int first,
                                         int tokens, bool any) const {
-    float value[32];  // of both features of a token: [group of 8 tokens][token, + 1][feature, + 1]
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float low = any ? sum[4 * j + i] : 0.0f, high = any ? sum[4 * j + 2 + i] : 0.0f;
-        if constexpr (s.bias) {
-          const int token = first + token_of(j, i);
-          const auto* const from = static_cast<const Storage<s.wdtype>*>(p.bias) + static_cast<long long>(head) * tokens;
-          const float bias = token < tokens ? to_float<s.wdtype>(from[token]) : 0.0f;
-          low += bias, high += bias;
-        }
-        value[4 * j + 2 * i] = low, value[4 * j + 2 * i + 1] = high;
+    // Both features of token token_of(j, i), before the activation.
+    const auto value = [&](int j, int i, float& low, float& high) {
+      low = any ? sum[4 * j + i] : 0.0f, high = any ? sum[4 * j + 2 + i] : 0.0f;
+      if constexpr (s.bias) {
+        const int token = first + token_of(j, i);
+        const auto* const from =
+            static_cast<const Storage<s.wdtype>*>(p.bias) + static_cast<long long>(head) * tokens;
+        const float bias = token < tokens ? to_float<s.wdtype>(from[token]) : 0.0f;
+        low += bias, high += bias;
       }
+    };
+    float low, high;
     if constexpr (s.pre) {
 #pragma unroll
-      for (int i = 0; i < 16; ++i)
-        stage(t.pre, token_of(i / 2, i % 2), pack<kType>(value[2 * i], value[2 * i + 1]));
+      for (int i = 0; i < 16; ++i) {
+        value(i / 2, i % 2, low, high);
+        stage(t.pre, token_of(i / 2, i % 2), pack<kType>(low, high));
+      }
       send(t.pre, first, tokens);
     }
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const int line = token_of(i / 2, i % 2);
-      float low = value[2 * i], high = value[2 * i + 1];
+      value(i / 2, i % 2, low, high);
       activate_pair<s.act, kType>(low, high);
       if constexpr (s.gate) {
         const unsigned gate = read(t.gate, first + line, tokens);

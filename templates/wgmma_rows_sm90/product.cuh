@@ -22,7 +22,8 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
                                              int blocks, const TensorMap& weights, int thread) {
   using G = Geometry<C>;
   constexpr bool kLower = product_fill(C.shape) == Fill::kLower;
-  constexpr int kOthers = kRowPieces - 1, kLines = kLoaders / kOthers;  // rows that the loaders bring at a time
+  constexpr int kOthers = kRowPieces - 1, kLines = kLoaders / kOthers,  // rows that the loaders bring at a time
+                kTimes = kPanel / kLines;
   const int line = thread / kOthers, ninth_line = thread % kPanel;
   const unsigned to = line * kRowBytes + thread % kOthers * kPieceBytes,
                  ninth_to = thread * kRowBytes + kOthers * kPieceBytes;
@@ -57,14 +58,23 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
                         G::kTransposed ? k : m, 0, head);
         }
       }
+      // All addresses first: a copy holds its registers until it is on its way, and the next one would wait for them.
+      const long long on = 2 * k * in.row, lines_on = 2 * kLines * in.row;
+      const char* from[G::kConsumers][kTimes];
 #pragma unroll
       for (int group = 0; group < G::kConsumers; ++group)
 #pragma unroll
-        for (int i = 0; i < kPanel; i += kLines)
-          own[group].load(ring.b(at.stage) + group * kRowsBytes + to + i * kRowBytes, in.row, k + i,
-                          k + i + line < tokens);
+        for (int i = 0; i < kTimes; ++i) from[group][i] = own[group].from + (on + i * lines_on);
+      const char* const ninth_from = ninth.from + on;
+      const int left = tokens - k - line;
+#pragma unroll
+      for (int group = 0; group < G::kConsumers; ++group)
+#pragma unroll
+        for (int i = 0; i < kTimes; ++i)
+          ptx::cp_async<kPieceBytes>(ring.b(at.stage) + group * kRowsBytes + to + i * kLines * kRowBytes,
+                                     from[group][i], i * kLines < left ? own[group].valid : 0);
       if (thread < kPanel * G::kConsumers)
-        ninth.load(ring.b(at.stage) + ninth_to, in.row, k, k + ninth_line < tokens);
+        ptx::cp_async<kPieceBytes>(ring.b(at.stage) + ninth_to, ninth_from, k + ninth_line < tokens ? ninth.valid : 0);
       ptx::cp_async_arrive(full);
       if constexpr (G::kMasks) {
         finish_masked<C>(ring, before[0], thread);

@@ -30,7 +30,7 @@ struct RowPanel {
   }
 };
 
-// One thread's piece of the rows of tokens `row`, row + 16 ... of a block of k: they begin alike.
+// One thread's pieces of the rows of tokens `row`, row + 16 ... of a block of k, which begin alike.
 struct Piece {
   const char* from;  // of token `row`
   int valid = 0;     // bytes of the row in it
@@ -39,9 +39,6 @@ struct Piece {
     from = reinterpret_cast<const char*>(panel.start + row * panel.stride) + (first - skew);
     valid = schedule::max(schedule::min(skew + 2 * panel.count - first, kPieceBytes), 0);
     if (panel.count == 0) valid = 0;
-  }
-  __device__ __forceinline__ void load(unsigned to, long long stride, int token, bool there) const {
-    ptx::cp_async<kPieceBytes>(to, from + 2 * token * stride, there ? valid : 0);
   }
 };
 
