@@ -62,6 +62,8 @@ const Kernel kKernels[] = {
     {"wgmma_sm90", "gram,dtype=bf16,B=2,H=2,T=136,D=72,wdtype=f32,fill=upper,epilogue=residual+mirror"},
     {"wgmma_resident_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,epilogue=bias+residual"},
     {"wgmma_resident_sm90", "grad_input,dtype=bf16,B=2,H=2,T=64,D=72,wdtype=f32"},
+    {"wgmma_rows_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=73,epilogue=bias+gelu+pre+gate+residual"},
+    {"wgmma_rows_sm90", "grad_input,dtype=bf16,B=2,H=2,T=136,D=70,wdtype=f32,epilogue=residual"},
     {"wgmma_taps_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,K=4,epilogue=bias+gelu+pre+gate+residual"},
     {"wgmma_taps_sm90", "grad_weight,dtype=bf16,B=2,H=2,T=136,D=72,K=8,epilogue=bias+zero_outside"},
     {"wgmma_tf32_sm90",
