@@ -40,34 +40,40 @@ __device__ __forceinline__ int written(int features) {
   return kLines<C, kInto> ? features + features % 2 : features;
 }
 
-// The aligned piece that begins at element `first` of a run of `count`, if it has something of the run. kWhole: all of it, with
-// neighbours in memory; else the words that have something: a slot's rows hold nothing behind theirs.
-template <DType kType, bool kWhole>
-__device__ __forceinline__ void load_piece(unsigned* word, const Storage<kType>* row, int first, int count) {
+// The aligned piece that begins at element `first` of a run of `count`, if it has something of the run. `whole`: what lies
+// beside the run in it may be read, too; else its elements are loaded one by one where it ends inside.
+template <DType kType>
+__device__ __forceinline__ void load_piece(unsigned* word, const Storage<kType>* row, int first, int count,
+                                           bool whole) {
   constexpr int kOfWord = 4 / size_of(kType);
   if (first + kEach<kType> <= 0 || first >= count) return;
-  if (kWhole || (first >= 0 && first + kEach<kType> <= count)) {
+  if (whole || (first >= 0 && first + kEach<kType> <= count)) {
     ptx::load_global<kPieceBytes>(word, row + first);
-  } else {
+    return;
+  }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int at = first + kOfWord * i;
-      word[i] = ptx::load_global_if(row + at, at + kOfWord > 0 && at < count);
-    }
+  for (int i = 0; i < kEach<kType>; ++i) {
+    if (first + i < 0 || first + i >= count) continue;
+    unsigned value;
+    ptx::load_global<size_of(kType)>(&value, row + first + i);
+    word[i / kOfWord] |= kOfWord == 1 ? value : value << 16 * (i % 2);
   }
 }
 
 // kEach<kType> elements from element `at` of a run of `count` on, which begins at `row`: what two aligned pieces of
-// memory have of them. Elements outside the run are anything.
-template <DType kType, bool kWhole>
+// memory have of them. Elements outside the run are anything. `before`, `behind`: neighbours may be read there.
+template <DType kType>
 struct PieceLoad {
   unsigned word[8] = {};
   int skew = 0;  // elements of the first piece ahead
 
-  __device__ __forceinline__ void issue(const Storage<kType>* row, int at, int count) {
+  __device__ __forceinline__ void issue(const Storage<kType>* row, int at, int count, bool before, bool behind) {
     skew = elements_into_piece<kType>(row + at);
-    load_piece<kType, kWhole>(word, row, at - skew, count);
-    if (skew > 0) load_piece<kType, kWhole>(word + 4, row, at - skew + kEach<kType>, count);
+    const auto load = [&](unsigned* to, int first) {
+      load_piece<kType>(to, row, first, count, (before || first >= 0) && (behind || first + kEach<kType> <= count));
+    };
+    load(word, at - skew);
+    if (skew > 0) load(word + 4, at - skew + kEach<kType>);
   }
   // The same one by one: get(i) loads element i.
   template <class Get>
@@ -148,7 +154,7 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
   const FirstPiece first(pieces);
   const long long both = first.row / tokens, batch = both / heads;
   const int token = static_cast<int>(first.row - both * tokens), head = static_cast<int>(both - batch * heads);
-  PieceLoad<kType, kInto> load[kSteps];
+  PieceLoad<kType> load[kSteps];
   Storage<kType>* target[kSteps];
   int at[kSteps];  // of the row; B * heads * tokens rows are there
 #pragma unroll
@@ -160,7 +166,10 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
     if (batch + batches_on >= B) continue;
     target[i] = element<kType>(to, batch + batches_on, h, t, 0);
     at[i] = (index - line * pieces) * kEach<kType> - (kInto ? 0 : elements_into_piece<kType>(target[i]));
-    load[i].issue(element<kType>(from, batch + batches_on, h, t, 0), at[i], features);
+    // A row's neighbours are those of its head, or what the product left in a slot of 16-bit data.
+    const bool dense = from.row == features, left = !kInto && kType != DType::kF32;
+    load[i].issue(element<kType>(from, batch + batches_on, h, t, 0), at[i], features, left || (dense && t > 0),
+                  left || (dense && t + 1 < tokens));
   }
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
@@ -184,7 +193,7 @@ __device__ __forceinline__ void copy_joined(const Activations& from, const Activ
   constexpr DType kType = C.shape.dtype;
   const int end = B * features, pieces = row_pieces(end, kType, true);
   const FirstPiece first(pieces);
-  PieceLoad<kType, true> load[kSteps];
+  PieceLoad<kType> load[kSteps];
   Storage<kType>* target[kSteps];
   int at[kSteps];
 #pragma unroll
@@ -199,7 +208,8 @@ __device__ __forceinline__ void copy_joined(const Activations& from, const Activ
     const auto* const source = element<kType>(from, 0, head, token, 0);
     const int batch = at[i] / features, feature = at[i] - batch * features;
     if (feature + kEach<kType> <= features)
-      load[i].issue(source + batch * from.batch, feature, features);
+      load[i].issue(source + batch * from.batch, feature, features, from.row == features && token > 0,
+                    from.row == features && token + 1 < tokens);
     else
       load[i].gather([&](int k) {
         const int own = at[i] + k, of = own / features;

@@ -26,7 +26,9 @@ class Rows final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const std::string widths = ("align=" + llvm::Twine(p.align) + " leaves no choice").str();
-    return {{&Config::tile_m, {64, 128, 192, 256}, "tokens are the columns of an instruction"},
+    ConfigKey tokens{&Config::tile_m, {64, 128, 192, 256}, "tokens are the columns of an instruction"};
+    if (p.epilogue.pre) tokens = {&Config::tile_m, {64, 128}, "more sums beside a second output would spill"};
+    return {std::move(tokens),
             {&Config::tile_n, {64, 128}, "a warpgroup multiplies 64 features"},
             {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
             {&Config::warps_m, {c.tile_n / 16}, "a warpgroup multiplies 64 features"},
