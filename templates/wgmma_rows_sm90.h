@@ -14,7 +14,9 @@ using persistent::kSharedLimit;
 
 inline constexpr int kBarrierBytes = 512;  // at the end of shared memory
 inline constexpr int kMostStages = 12;
-inline constexpr int kLoaders = 128;
+// Of the last warpgroup: threads that load, and others that mask W in shared memory, where nothing that they wait for holds
+// up a load.
+inline constexpr int kLoaders = 64, kMaskers = 64;
 // A row of 64 features that begins anywhere touches nine pieces of 16 bytes. 144 bytes also keep fragments' rows off each
 // other's banks, but for the 3 words by which these begin apart.
 inline constexpr int kPieceBytes = 16, kRowPieces = 9, kRowBytes = kRowPieces * kPieceBytes;
@@ -23,7 +25,7 @@ inline constexpr int kRowsBytes = kPanel * kRowBytes;  // 64 tokens of them
 // Warpgroups that multiply, each with 64 features (the product's rows, as wgmma has them); columns are tokens.
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_n / kPanel; }
 TRIGEN_HOST_DEVICE constexpr int token_panels(const Config& c) { return c.tile_m / kPanel; }
-TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * consumers(c) + kLoaders; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * consumers(c) + kLoaders + kMaskers; }
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
   return token_panels(c) * kPanelBytes + consumers(c) * kRowsBytes;
 }
@@ -32,8 +34,8 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * stage_bytes(c) + consumers(c) * kRowsBytes + kBarrierBytes;
 }
 // setmaxnreg, in units of 8.
-TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 56; }
-TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }
+TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 72; }
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 216; }
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return persistent::panel_units(consumers(c), B, D);

@@ -27,14 +27,16 @@ class Rows final : public PersistentKernel {
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const std::string widths = ("align=" + llvm::Twine(p.align) + " leaves no choice").str();
     ConfigKey tokens{&Config::tile_m, {64, 128, 192, 256}, "tokens are the columns of an instruction"};
-    if (p.epilogue.pre) tokens = {&Config::tile_m, {64, 128}, "more sums beside a second output would spill"};
+    const Epilogue& e = p.epilogue;
+    if (e.pre || (e.gate && e.residual))
+      tokens = {&Config::tile_m, {64, 128}, "more sums beside two tensors of the output's shape would spill"};
     return {std::move(tokens),
             {&Config::tile_n, {64, 128}, "a warpgroup multiplies 64 features"},
             {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
             {&Config::warps_m, {c.tile_n / 16}, "a warpgroup multiplies 64 features"},
             {&Config::warps_n, {1}, "a warpgroup is 4 warps along the features"},
             {&Config::cluster, {1}, "blocks share nothing"},
-            range_key(&Config::stages, c.weights == Access::kPacked ? 2 : 4, geometry::kMostStages),
+            range_key(&Config::stages, 2, geometry::kMostStages),
             {&Config::split_k, {1}, "is for grad_weight and gram"},
             raster_key(),
             weights_key(p),

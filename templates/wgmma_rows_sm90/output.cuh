@@ -37,19 +37,34 @@ struct RowOutput {
   __device__ __forceinline__ static int inside(const RowPanel& rows, int odd) {
     return G::kPairs ? 0 : rows.skew(odd) / 2 % 2;
   }
-  // The thread's two features of a row of the output's shape.
-  __device__ __forceinline__ unsigned read(const RowPanel& rows, int token, int tokens) const {
-    unsigned low = 0, high = 0;
-    const auto* const from = rows.start + token * rows.stride + feature;
-    const int left = token < tokens ? rows.count - feature : 0;
-    if (G::kPairs && left > 1) {
-      ptx::load_global<4>(&low, from);
-      return low;
+  // Reads the thread's two features of one of its tokens after the other. (Addresses one from another: the multiples of a stride
+  // that 16 of them need would stay in registers beside the sums.)
+  struct Reader {
+    const unsigned short* from;
+    long long stride;
+    int token, tokens, left;  // features from here on
+    __device__ __forceinline__ Reader(const RowPanel& rows, int token, int feature, int tokens)
+        : from(rows.start + token * rows.stride + feature),
+          stride(rows.stride),
+          token(token),
+          tokens(tokens),
+          left(rows.count - feature) {}
+    // `steps` tokens on to the next one.
+    __device__ __forceinline__ unsigned next(int steps) {
+      unsigned low = 0, high = 0;
+      if (token < tokens) {
+        if (G::kPairs && left > 1) {
+          ptx::load_global<4>(&low, from);
+        } else {
+          if (left > 0) ptx::load_global<2>(&low, from);
+          if (left > 1) ptx::load_global<2>(&high, from + 1);
+        }
+      }
+      token += steps;
+      from += steps * stride;
+      return low | high << 16;
     }
-    if (left > 0) ptx::load_global<2>(&low, from);
-    if (left > 1) ptx::load_global<2>(&high, from + 1);
-    return low | high << 16;
-  }
+  };
   __device__ __forceinline__ void stage(const RowPanel& rows, int line, unsigned pair) const {
     const unsigned at = base + line * kRowBytes + 2 * (inside(rows, line % 2) + feature);
     if constexpr (G::kPairs) {
@@ -99,45 +114,74 @@ struct RowOutput {
   struct Tensors {
     RowPanel output, pre, gate, residual;
   };
-  // 64 tokens from `first` on, whose 32 sums a thread begin at `sum`. `any`: false where these have no weight.
-  __device__ __forceinline__ void store(const Params& p, const Tensors& t, const float* sum, int head, int first,
-                                        int tokens, bool any) const {
-    // Both features of token token_of(j, i), before the activation.
-    const auto value = [&](int j, int i, float& low, float& high) {
-      low = any ? sum[4 * j + i] : 0.0f, high = any ? sum[4 * j + 2 + i] : 0.0f;
+  // Bias of 64 tokens, two for each lane: asked for before the products, while which it comes, but beside other tensors, for
+  // whose pointers there are no registers then.
+  static constexpr bool kEarlyBias = s.bias && !s.pre && !s.gate && !s.residual;
+  struct Bias {
+    float own[2] = {};
+    __device__ __forceinline__ void load(const Params& p, int head, int first, int tokens, int lane) {
       if constexpr (s.bias) {
-        const int token = first + token_of(j, i);
         const auto* const from =
             static_cast<const Storage<s.wdtype>*>(p.bias) + static_cast<long long>(head) * tokens;
-        const float bias = token < tokens ? to_float<s.wdtype>(from[token]) : 0.0f;
-        low += bias, high += bias;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int token = first + lane + 32 * i;
+          if (token < tokens) own[i] = to_float<s.wdtype>(from[token]);
+        }
+      }
+    }
+    // Of token `line`, in half `half` of the 64.
+    __device__ __forceinline__ float of(int line, int half) const {
+      return __shfl_sync(~0u, own[half], line % 32);
+    }
+  };
+  // 64 tokens from `first` on, whose 32 sums a thread begin at `sum`. `any`: false where these have no weight.
+  __device__ __forceinline__ void store(const Params& p, const Tensors& t, const float* sum, Bias bias, int head,
+                                        int first, int tokens, bool any) const {
+    if constexpr (!kEarlyBias) bias.load(p, head, first, tokens, static_cast<int>(lane));
+    // Both features of token token_of(i / 2, i % 2), before the activation.
+    const auto value = [&](int i, float& low, float& high) {
+      const int at = i / 2 * 4 + i % 2;
+      low = any ? sum[at] : 0.0f, high = any ? sum[at + 2] : 0.0f;
+      if constexpr (s.bias) {
+        const float own = bias.of(token_of(i / 2, i % 2), i / 8);
+        low += own, high += own;
       }
     };
     float low, high;
     if constexpr (s.pre) {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
-        value(i / 2, i % 2, low, high);
+        value(i, low, high);
         stage(t.pre, token_of(i / 2, i % 2), pack<kType>(low, high));
       }
       send(t.pre, first, tokens);
     }
+    constexpr int kAtOnce = s.act == Activation::kNone ? 8 : 4;  // operands asked for before the first of them is used
+    Reader gates(t.gate, first + token_of(0, 0), feature, tokens),
+        residuals(t.residual, first + token_of(0, 0), feature, tokens);
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int line = token_of(i / 2, i % 2);
-      value(i / 2, i % 2, low, high);
-      activate_pair<s.act, kType>(low, high);
-      if constexpr (s.gate) {
-        const unsigned gate = read(t.gate, first + line, tokens);
-        low *= to_float<kType>(static_cast<unsigned short>(gate));
-        high *= to_float<kType>(static_cast<unsigned short>(gate >> 16));
+    for (int begin = 0; begin < 16; begin += kAtOnce) {
+      unsigned gate[kAtOnce], residual[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if constexpr (s.gate) gate[i] = gates.next(i % 2 ? 7 : 1);
+        if constexpr (s.residual) residual[i] = residuals.next(i % 2 ? 7 : 1);
       }
-      if constexpr (s.residual) {
-        const unsigned residual = read(t.residual, first + line, tokens);
-        low += to_float<kType>(static_cast<unsigned short>(residual));
-        high += to_float<kType>(static_cast<unsigned short>(residual >> 16));
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        value(begin + i, low, high);
+        activate_pair<s.act, kType>(low, high);
+        if constexpr (s.gate) {
+          low *= to_float<kType>(static_cast<unsigned short>(gate[i]));
+          high *= to_float<kType>(static_cast<unsigned short>(gate[i] >> 16));
+        }
+        if constexpr (s.residual) {
+          low += to_float<kType>(static_cast<unsigned short>(residual[i]));
+          high += to_float<kType>(static_cast<unsigned short>(residual[i] >> 16));
+        }
+        stage(t.output, token_of((begin + i) / 2, i % 2), pack<kType>(low, high));
       }
-      stage(t.output, line, pack<kType>(low, high));
     }
     send(t.output, first, tokens);
   }

@@ -43,8 +43,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(C.shape.op == Op::kForward || C.shape.op == Op::kGradInput, "products of rows");
   static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD, "16-bit features, contiguous");
   static_assert(C.shape.K <= 1 && C.shape.pad == 0 && C.shape.w == WeightForm::kDense, "one tap of a matrix");
-  static_assert(!kMasks || (C.shape.wdtype == C.shape.dtype && kStages > 3),
-                "16-bit W, masked two stages later; a stage is released once products of the next one run");
+  static_assert(!kMasks || C.shape.wdtype == C.shape.dtype, "what TMA brings is masked where it lies, not rounded");
   static_assert(c.tile_m % kPanel == 0 && c.tile_m <= 256, "tokens, by wgmma's widths");
   static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
   static_assert(c.tile_k == kPanel && c.cluster == 1, "one 128-byte swizzled row of W; blocks share nothing");
@@ -64,6 +63,23 @@ __device__ __forceinline__ int panel_token(int first, int panel) {
 template <Kernel C>
 __device__ __forceinline__ int blocks_reached(int first, int panel, int diag, int blocks) {
   return KRange(product_fill(C.shape), panel_token<C>(first, panel), diag, blocks).blocks;
+}
+// How many panels a block reaches, and whether the triangle's edge runs through it and its W is not masked yet.
+template <Kernel C>
+__device__ __forceinline__ int panels_reached(int first, int block, int diag, int blocks) {
+  int count = 1;
+  while (count < Geometry<C>::kPanels && block < blocks_reached<C>(first, count, diag, blocks)) ++count;
+  return count;
+}
+template <Kernel C>
+__device__ __forceinline__ bool crosses_diagonal(int first, int count, int block, int diag, int blocks) {
+  return Geometry<C>::kMasks &&
+         block >= KRange(product_fill(C.shape), panel_token<C>(first, count - 1), diag, blocks).unmasked_blocks;
+}
+// The first k of a block.
+template <Kernel C>
+__device__ __forceinline__ int first_k(int block, int blocks) {
+  return kPanel * (product_fill(C.shape) == Fill::kLower ? block : blocks - 1 - block);
 }
 
 }  // namespace trigen::wgmma_rows_sm90

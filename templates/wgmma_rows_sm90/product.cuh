@@ -15,41 +15,35 @@
 
 namespace trigen::wgmma_rows_sm90 {
 
-// The loading warpgroup. Each thread has a piece of the same rows of every block of k; the ninth pieces are one for each thread.
+// The loading threads. Each has a piece of the same rows of every block of k, and all of a row's ninth one.
 template <Kernel C>
 __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, TileScheduler walk, const Panels& panels,
-                                             const Activations& in, int B, int features, int tokens, int diag,
-                                             int blocks, const TensorMap& weights, int thread) {
+                                             const Activations& in, int B, const persistent::Extents<C>& z, int blocks,
+                                             const TensorMap& weights, int thread) {
   using G = Geometry<C>;
-  constexpr bool kLower = product_fill(C.shape) == Fill::kLower;
-  constexpr int kOthers = kRowPieces - 1, kLines = kLoaders / kOthers,  // rows that the loaders bring at a time
-                kTimes = kPanel / kLines;
-  const int line = thread / kOthers, ninth_line = thread % kPanel;
+  constexpr int kOthers = kRowPieces - 1, kLines = kLoaders / kOthers;  // rows that the loaders bring at a time
+  static_assert(kLoaders == kPanel, "a ninth piece for each thread");
+  const int line = thread / kOthers;
   const unsigned to = line * kRowBytes + thread % kOthers * kPieceBytes,
                  ninth_to = thread * kRowBytes + kOthers * kPieceBytes;
   RingPosition<G::kStages> at;
-  Unmasked before[2];           // the last two stages
-  unsigned landed_phases = 0;  // bit n: parity of stage n's next masked block
   for (int row = 0, column = 0; walk.next(row, column);) {
     int head;
     const int panel = panels.first<1, G::kConsumers>(column, head, 0), first = row * C.config.tile_m;
-    const auto piece = [&](int group, int line, int number) {
-      return Piece(RowPanel(in, panels, panel + group, head, B, features), line, number);
+    const auto piece = [&](int group, int own_line, int number) {
+      return Piece(RowPanel(in, panels, panel + group, head, B, z.features), own_line, number);
     };
     const Piece own[2] = {piece(0, line, thread % kOthers), piece(G::kConsumers - 1, line, thread % kOthers)};
-    const Piece ninth = piece(thread / kPanel % G::kConsumers, ninth_line, kOthers);
-    const int end = blocks_reached<C>(first, 0, diag, blocks);
+    const Piece ninth[2] = {piece(0, thread, kOthers), piece(G::kConsumers - 1, thread, kOthers)};
+    const int end = blocks_reached<C>(first, 0, z.diag, blocks);
     for (int block = 0; block < end; ++block) {
-      const int k = kPanel * (kLower ? block : blocks - 1 - block);
+      const int k = first_k<C>(block, blocks);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
-      int count = 1;
-      while (count < G::kPanels && block < blocks_reached<C>(first, count, diag, blocks)) ++count;
-      const bool masks =
-          G::kMasks &&
-          block >= KRange(product_fill(C.shape), panel_token<C>(first, count - 1), diag, blocks).unmasked_blocks;
       if (thread == 0) {
-        const unsigned landed = masks ? G::landed(ring, at.stage) : full;
+        const int count = panels_reached<C>(first, block, z.diag, blocks);
+        const unsigned landed =
+            crosses_diagonal<C>(first, count, block, z.diag, blocks) ? G::landed(ring, at.stage) : full;
         ptx::mbarrier_arrive_expect(landed, count * kPanelBytes);
 #pragma unroll 1
         for (int i = 0; i < count; ++i) {
@@ -58,36 +52,22 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
                         G::kTransposed ? k : m, 0, head);
         }
       }
-      // All addresses first: a copy holds its registers until it is on its way, and the next one would wait for them.
-      const long long on = 2 * k * in.row, lines_on = 2 * kLines * in.row;
-      const char* from[G::kConsumers][kTimes];
+      const int left = z.tokens - k;
 #pragma unroll
-      for (int group = 0; group < G::kConsumers; ++group)
+      for (int group = 0; group < G::kConsumers; ++group) {
+        const unsigned rows = ring.b(at.stage) + group * kRowsBytes;
+        const char* from = own[group].from + 2 * k * in.row;
 #pragma unroll
-        for (int i = 0; i < kTimes; ++i) from[group][i] = own[group].from + (on + i * lines_on);
-      const char* const ninth_from = ninth.from + on;
-      const int left = tokens - k - line;
-#pragma unroll
-      for (int group = 0; group < G::kConsumers; ++group)
-#pragma unroll
-        for (int i = 0; i < kTimes; ++i)
-          ptx::cp_async<kPieceBytes>(ring.b(at.stage) + group * kRowsBytes + to + i * kLines * kRowBytes,
-                                     from[group][i], i * kLines < left ? own[group].valid : 0);
-      if (thread < kPanel * G::kConsumers)
-        ptx::cp_async<kPieceBytes>(ring.b(at.stage) + ninth_to, ninth_from, k + ninth_line < tokens ? ninth.valid : 0);
-      ptx::cp_async_arrive(full);
-      if constexpr (G::kMasks) {
-        finish_masked<C>(ring, before[0], thread);
-        before[0] = before[1];
-        before[1] = {at.stage, masks ? count : 0, first + diag - k, landed_phases >> at.stage & 1};
-        if (masks) landed_phases ^= 1u << at.stage;
+        for (int i = 0; i < kPanel; i += kLines) {
+          ptx::cp_async<kPieceBytes>(rows + to + i * kRowBytes, from, i + line < left ? own[group].valid : 0);
+          from += 2 * kLines * in.row;
+        }
+        ptx::cp_async<kPieceBytes>(rows + ninth_to, ninth[group].from + 2 * k * in.row,
+                                   thread < left ? ninth[group].valid : 0);
       }
+      ptx::cp_async_arrive(full);
       at.advance();
     }
-  }
-  if constexpr (G::kMasks) {
-    finish_masked<C>(ring, before[0], thread);
-    finish_masked<C>(ring, before[1], thread);
   }
 }
 
@@ -149,6 +129,10 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
               first = row * C.config.tile_m;
     const auto rows = [&](const Activations& t) { return RowPanel(t, panels, panel, head, p.B, z.features); };
     const RowFragments<C> fragments(rows(kGradInput ? p.y : p.x), warp, lane);
+    typename RowOutput<C>::Bias bias[G::kPanels];
+#pragma unroll
+    for (int i = 0; i < (RowOutput<C>::kEarlyBias ? G::kPanels : 0); ++i)
+      bias[i].load(p, head, panel_token<C>(first, i), z.tokens, static_cast<int>(lane));
     multiply_reached<C, G::kPanels>(sum, ring, at, fragments, 0, first, z.diag, blocks, group, lane);
     const typename RowOutput<C>::Tensors tensors{rows(kGradInput ? p.x : p.y), rows(p.pre), rows(p.gate),
                                                  rows(p.residual)};
@@ -156,7 +140,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     for (int i = 0; i < G::kPanels; ++i) {
       const int token = panel_token<C>(first, i);
       if (token >= z.tokens) continue;
-      output.store(p, tensors, sum + 32 * i, head, token, z.tokens,
+      output.store(p, tensors, sum + 32 * i, bias[i], head, token, z.tokens,
                    KRange(product_fill(C.shape), token, z.diag, blocks).blocks > 0);
     }
   }
@@ -173,16 +157,18 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& we
   const Ring<G> ring = persistent::ring_of_block<G>();
   persistent::prepare<G>(
       [&] {
-        if constexpr (G::kMasks)
-          for (int stage = 0; stage < G::kStages; ++stage) ptx::mbarrier_init(G::landed(ring, stage), 1);
+        for (int stage = 0; G::kMasks && stage < G::kStages; ++stage) ptx::mbarrier_init(G::landed(ring, stage), 1);
         ring.init(1 + kLoaders);
       },
       weights);
   persistent::split_roles<G>(
       [&](unsigned thread) {
         ptx::wait_for_launches_before();
-        load_product<C>(ring, walk, panels, C.shape.op == Op::kGradInput ? p.y : p.x, p.B, z.features, z.tokens,
-                        z.diag, blocks, weights, static_cast<int>(thread));
+        if (thread < kLoaders)
+          load_product<C>(ring, walk, panels, C.shape.op == Op::kGradInput ? p.y : p.x, p.B, z, blocks, weights,
+                          static_cast<int>(thread));
+        else if (G::kMasks)
+          mask_weights<C>(ring, walk, z, blocks, static_cast<int>(thread) - kLoaders);
       },
       [&](unsigned group) {
         ptx::wait_for_launches_before();
