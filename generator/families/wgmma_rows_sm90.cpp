@@ -28,8 +28,9 @@ class Rows final : public PersistentKernel {
     const std::string widths = ("align=" + llvm::Twine(p.align) + " leaves no choice").str();
     ConfigKey tokens{&Config::tile_m, {64, 128, 192, 256}, "tokens are the columns of an instruction"};
     const Epilogue& e = p.epilogue;
-    if (e.pre || (e.gate && e.residual))
-      tokens = {&Config::tile_m, {64, 128}, "more sums beside two tensors of the output's shape would spill"};
+    const int beside = e.gate + e.residual;
+    if (e.pre || beside > 1 || (beside > 0 && e.act != Activation::kNone && access_elements(p) == 1))
+      tokens = {&Config::tile_m, {64, 128}, "more sums beside this epilogue would spill"};
     return {std::move(tokens),
             {&Config::tile_n, {64, 128}, "a warpgroup multiplies 64 features"},
             {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},

@@ -157,7 +157,7 @@ struct RowOutput {
       }
       send(t.pre, first, tokens);
     }
-    constexpr int kAtOnce = s.act == Activation::kNone ? 8 : 4;  // operands asked for before the first of them is used
+    constexpr int kAtOnce = !s.bias && s.act == Activation::kNone ? 8 : G::kPairs ? 4 : 2;  // operands asked for together
     Reader gates(t.gate, first + token_of(0, 0), feature, tokens),
         residuals(t.residual, first + token_of(0, 0), feature, tokens);
 #pragma unroll
