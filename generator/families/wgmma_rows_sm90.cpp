@@ -92,9 +92,17 @@ class Rows final : public PersistentKernel {
     const int blocks = static_cast<int>(grid(p, target, c));
     const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c), blocks);
     const Epilogue& e = p.epilogue;
+    // What lands in shared memory, W's panels for each warpgroup, and its fragments of x: rows that begin apart meet in banks, and
+    // what begins inside words is read by halves. Together they reach so much less than the banks carry (by hand, on an H100's
+    // times of 14 kernels of five problems, 2026-11-28).
+    constexpr double kMeetings = 1.35;
+    const double fragments = 2.0 * geometry::kPanelBytes * (access_elements(p) == 1 ? 1.5 : 1),
+                 panels = geometry::token_panels(c) * static_cast<double>(geometry::kPanelBytes);
     Work work{.rates = "rows",
               .steps = {{.products = static_cast<double>(c.tile_m) * c.tile_n * geometry::kPanel,
-                         .feed_bytes = static_cast<double>(geometry::stage_bytes(c))}},
+                         .feed_bytes = static_cast<double>(geometry::stage_bytes(c)),
+                         .shared_bytes = kMeetings * (geometry::stage_bytes(c) +
+                                                      geometry::consumers(c) * (panels + fragments))}},
               .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
                        .act = e.act,
                        .exchanged = e.pre + e.gate + e.residual,

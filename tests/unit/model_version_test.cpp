@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kProblems[] = {
     "forward,dtype=f16,B=32,T=512,D=1024",
     "forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu",
+    "forward,dtype=f16,B=64,T=1024,D=630,epilogue=bias",
     "forward,dtype=bf16,B=8,T=512,D=64,K=4,wdtype=f32,epilogue=bias",
     "grad_input,dtype=f16,B=16,T=1024,D=512",
     "grad_weight,dtype=bf16,B=16,T=512,D=512,epilogue=bias",
