@@ -67,10 +67,12 @@ struct PieceLoad {
   unsigned word[8] = {};
   int skew = 0;  // elements of the first piece ahead
 
-  __device__ __forceinline__ void issue(const Storage<kType>* row, int at, int count, bool before, bool behind) {
+  __device__ __forceinline__ void issue(const Storage<kType>* row, int at, int count, bool before,
+                                        bool behind) {
     skew = elements_into_piece<kType>(row + at);
     const auto load = [&](unsigned* to, int first) {
-      load_piece<kType>(to, row, first, count, (before || first >= 0) && (behind || first + kEach<kType> <= count));
+      load_piece<kType>(to, row, first, count,
+                        (before || first >= 0) && (behind || first + kEach<kType> <= count));
     };
     load(word, at - skew);
     if (skew > 0) load(word + 4, at - skew + kEach<kType>);
@@ -90,18 +92,21 @@ struct PieceLoad {
     unsigned moved[5];
 #pragma unroll
     for (int i = 0; i < 5; ++i) {
-      const unsigned low = bytes & 8 ? word[i + 2] : word[i], high = bytes & 8 ? word[i + 3 & 7] : word[i + 1];
+      const unsigned low = bytes & 8 ? word[i + 2] : word[i],
+                     high = bytes & 8 ? word[i + 3 & 7] : word[i + 1];
       moved[i] = bytes & 4 ? high : low;
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      out[i] = kType == DType::kF32 ? moved[i] : __byte_perm(moved[i], moved[i + 1], bytes & 2 ? 0x5432 : 0x3210);
+      out[i] =
+          kType == DType::kF32 ? moved[i] : __byte_perm(moved[i], moved[i + 1], bytes & 2 ? 0x5432 : 0x3210);
   }
 };
 
 // Writes elements `at` and behind of a run of `count` from `row` on, as far as they are of it: one aligned piece.
 template <DType kType>
-__device__ __forceinline__ void store_piece(Storage<kType>* row, int at, int count, const unsigned (&word)[4]) {
+__device__ __forceinline__ void store_piece(Storage<kType>* row, int at, int count,
+                                            const unsigned (&word)[4]) {
   if (at >= 0 && at + kEach<kType> <= count) {
     ptx::store_global<kPieceBytes>(row + at, word);
     return;
@@ -153,7 +158,8 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
   const int pieces = row_pieces(features, kType, kInto);
   const FirstPiece first(pieces);
   const long long both = first.row / tokens, batch = both / heads;
-  const int token = static_cast<int>(first.row - both * tokens), head = static_cast<int>(both - batch * heads);
+  const int token = static_cast<int>(first.row - both * tokens),
+            head = static_cast<int>(both - batch * heads);
   PieceLoad<kType> load[kSteps];
   Storage<kType>* target[kSteps];
   int at[kSteps];  // of the row; B * heads * tokens rows are there
@@ -161,15 +167,16 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
   for (int i = 0; i < kSteps; ++i) {
     const int index = first.piece + i * kCopyThreads + static_cast<int>(threadIdx.x), line = index / pieces,
               own_token = token + line, heads_on = own_token / tokens, own_head = head + heads_on,
-              batches_on = own_head / heads, t = own_token - heads_on * tokens, h = own_head - batches_on * heads;
+              batches_on = own_head / heads, t = own_token - heads_on * tokens,
+              h = own_head - batches_on * heads;
     target[i] = nullptr;
     if (batch + batches_on >= B) continue;
     target[i] = element<kType>(to, batch + batches_on, h, t, 0);
     at[i] = (index - line * pieces) * kEach<kType> - (kInto ? 0 : elements_into_piece<kType>(target[i]));
     // A row's neighbours are those of its head, or what the product left in a slot of 16-bit data.
     const bool dense = from.row == features, left = !kInto && kType != DType::kF32;
-    load[i].issue(element<kType>(from, batch + batches_on, h, t, 0), at[i], features, left || (dense && t > 0),
-                  left || (dense && t + 1 < tokens));
+    load[i].issue(element<kType>(from, batch + batches_on, h, t, 0), at[i], features,
+                  left || (dense && t > 0), left || (dense && t + 1 < tokens));
   }
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
@@ -200,7 +207,8 @@ __device__ __forceinline__ void copy_joined(const Activations& from, const Activ
   for (int i = 0; i < kSteps; ++i) {
     const int index = first.piece + i * kCopyThreads + static_cast<int>(threadIdx.x), line = index / pieces;
     const long long row = first.row + line;
-    const int head = static_cast<int>(row / tokens), token = static_cast<int>(row - static_cast<long long>(head) * tokens);
+    const int head = static_cast<int>(row / tokens),
+              token = static_cast<int>(row - static_cast<long long>(head) * tokens);
     target[i] = nullptr;
     if (head >= heads) continue;
     at[i] = (index - line * pieces) * kEach<kType>;
@@ -214,7 +222,8 @@ __device__ __forceinline__ void copy_joined(const Activations& from, const Activ
       load[i].gather([&](int k) {
         const int own = at[i] + k, of = own / features;
         unsigned value = 0;
-        if (own < end) ptx::load_global<size_of(kType)>(&value, source + of * from.batch + (own - of * features));
+        if (own < end)
+          ptx::load_global<size_of(kType)>(&value, source + of * from.batch + (own - of * features));
         return value;
       });
   }

@@ -17,7 +17,7 @@ namespace trigen::packing {
 inline constexpr int kLineBytes = 128;    // rows of a slot begin at multiples of it
 inline constexpr int kCopyThreads = 256;  // of both launches
 inline constexpr int kCopyWarps = kCopyThreads / 32;
-inline constexpr int kTileEdge = 64;  // bdt: rows and columns that a block transposes
+inline constexpr int kTileEdge = 64;    // bdt: rows and columns that a block transposes
 inline constexpr int kPieceBytes = 16;  // btd: of one load and store
 inline constexpr int kSteps = 2;        // btd: pieces that a thread copies
 
@@ -85,7 +85,8 @@ TRIGEN_HOST_DEVICE constexpr long long copy_blocks(const Shape& s, int B, int H,
   if (s.layout == Layout::kBDT)
     return heads * schedule::ceil_div(T, kTileEdge) * schedule::ceil_div(D, kTileEdge);
   const Rows rows(joins_batches(s.op, s.K), B, D);
-  const long long all = static_cast<long long>(rows.batches) * H * T * row_pieces(rows.features, s.dtype, into),
+  const long long all =
+                      static_cast<long long>(rows.batches) * H * T * row_pieces(rows.features, s.dtype, into),
                   each = kCopyThreads * kSteps;
   return (all + each - 1) / each;
 }

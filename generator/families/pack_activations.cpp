@@ -25,8 +25,9 @@ int activation_elements(const Problem& p, Access path) {
 }
 
 std::optional<std::string> too_many_to_pack(const Problem& p) {
-  const int64_t blocks = packing::copy_blocks(kernel_shape(p), static_cast<int>(p.B), static_cast<int>(p.H),
-                                              static_cast<int>(p.T), static_cast<int>(p.D), !packing::unpacks(kernel_shape(p)));
+  const int64_t blocks =
+      packing::copy_blocks(kernel_shape(p), static_cast<int>(p.B), static_cast<int>(p.H),
+                           static_cast<int>(p.T), static_cast<int>(p.D), !packing::unpacks(kernel_shape(p)));
   if (blocks <= kMostBlocks) return std::nullopt;
   return "copies x and y into the workspace, by at most 2^31 thread blocks";
 }

@@ -61,12 +61,14 @@ class Rows final : public PersistentKernel {
   std::vector<Config> space(const Problem& p, const Target& target) const override {
     constexpr struct {
       int tile_m, tile_n, stages;
-    } kTiles[] = {{256, 128, 4}, {256, 128, 3}, {192, 128, 4}, {128, 128, 6}, {256, 64, 5}, {128, 64, 8}, {64, 128, 7}, {64, 64, 12}};
+    } kTiles[] = {{256, 128, 4}, {256, 128, 3}, {192, 128, 4}, {128, 128, 6},
+                  {256, 64, 5},  {128, 64, 8},  {64, 128, 7},  {64, 64, 12}};
     std::vector<Config> out;
     const int64_t panels = p.B * ((p.D + geometry::kPanel - 1) / geometry::kPanel);
     for (const auto& t : kTiles) {
       // Tiles of more tokens or panels than there are only add waste.
-      if (t.tile_m >= 2 * std::max<int64_t>(64, (p.T + 63) / 64 * 64) || (t.tile_n > 64 && panels == 1)) continue;
+      if (t.tile_m >= 2 * std::max<int64_t>(64, (p.T + 63) / 64 * 64) || (t.tile_n > 64 && panels == 1))
+        continue;
       for (Access path : weight_paths(p)) {
         const Config c = completed(p, {.tile_m = t.tile_m,
                                        .tile_n = t.tile_n,
@@ -124,7 +126,8 @@ class Rows final : public PersistentKernel {
 
  private:
   static ConfigKey weights_key(const Problem& p) {
-    return {&Config::weights, weight_paths(p), "TMA reads 16-bit rows of W that begin at 16 bytes, a launch packs all others"};
+    return {&Config::weights, weight_paths(p),
+            "TMA reads 16-bit rows of W that begin at 16 bytes, a launch packs all others"};
   }
 };
 
@@ -138,8 +141,10 @@ class WgmmaRowsSm90 final : public PersistentFamily {
     if (p.dtype == DType::kF32) return "multiplies 16-bit data";
     if (is_weight(p)) return ("makes rows, the op is " + to_string(p.op)).str();
     if (p.K != 1 || p.pad != 0) return "makes K=1 with pad=0";
-    if (p.layout != Layout::kBTD) return "reads features that are contiguous, layout=bdt has contiguous tokens";
-    if (!needs_packed_activations(p)) return "is for rows that TMA cannot take, these begin and end at 16 bytes";
+    if (p.layout != Layout::kBTD)
+      return "reads features that are contiguous, layout=bdt has contiguous tokens";
+    if (!needs_packed_activations(p))
+      return "is for rows that TMA cannot take, these begin and end at 16 bytes";
     return too_many_to_pack_weights(p);
   }
   const PersistentKernel& kernel(Op) const override { return rows_; }

@@ -23,7 +23,8 @@ struct RowOutput {
         warp(warp),
         lane(lane),
         feature(static_cast<int>(16 * warp + lane / 4 * 2)) {
-    if constexpr (!G::kPairs) {  // first words that rows begin inside of are read whole, and this warp's features are theirs
+    if constexpr (
+        !G::kPairs) {  // first words that rows begin inside of are read whole, and this warp's features are theirs
       const unsigned none = 0;
       if (warp == 0) {
         ptx::store_shared<4>(base + lane * kRowBytes, &none);
@@ -136,8 +137,8 @@ struct RowOutput {
     }
   };
   // 64 tokens from `first` on, whose 32 sums a thread begin at `sum`. `any`: false where these have no weight.
-  __device__ __forceinline__ void store(const Params& p, const Tensors& t, const float* sum, Bias bias, int head,
-                                        int first, int tokens, bool any) const {
+  __device__ __forceinline__ void store(const Params& p, const Tensors& t, const float* sum, Bias bias,
+                                        int head, int first, int tokens, bool any) const {
     if constexpr (!kEarlyBias) bias.load(p, head, first, tokens, static_cast<int>(lane));
     // Both features of token token_of(i / 2, i % 2), before the activation.
     const auto value = [&](int i, float& low, float& high) {
@@ -157,7 +158,9 @@ struct RowOutput {
       }
       send(t.pre, first, tokens);
     }
-    constexpr int kAtOnce = !s.bias && s.act == Activation::kNone ? 8 : G::kPairs ? 4 : 2;  // operands asked for together
+    constexpr int kAtOnce = !s.bias && s.act == Activation::kNone ? 8
+                            : G::kPairs                           ? 4
+                                                                  : 2;  // operands asked for together
     Reader gates(t.gate, first + token_of(0, 0), feature, tokens),
         residuals(t.residual, first + token_of(0, 0), feature, tokens);
 #pragma unroll
@@ -188,7 +191,9 @@ struct RowOutput {
 
  private:
   // Of 64 tokens: sums 4 j + i and 4 j + 2 + i are of this one.
-  __device__ __forceinline__ int token_of(int j, int i) const { return 8 * j + static_cast<int>(lane % 4 * 2) + i; }
+  __device__ __forceinline__ int token_of(int j, int i) const {
+    return 8 * j + static_cast<int>(lane % 4 * 2) + i;
+  }
 };
 
 }  // namespace trigen::wgmma_rows_sm90

@@ -41,9 +41,11 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   }
 
   static_assert(C.shape.op == Op::kForward || C.shape.op == Op::kGradInput, "products of rows");
-  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD, "16-bit features, contiguous");
+  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD,
+                "16-bit features, contiguous");
   static_assert(C.shape.K <= 1 && C.shape.pad == 0 && C.shape.w == WeightForm::kDense, "one tap of a matrix");
-  static_assert(!kMasks || C.shape.wdtype == C.shape.dtype, "what TMA brings is masked where it lies, not rounded");
+  static_assert(!kMasks || C.shape.wdtype == C.shape.dtype,
+                "what TMA brings is masked where it lies, not rounded");
   static_assert(c.tile_m % kPanel == 0 && c.tile_m <= 256, "tokens, by wgmma's widths");
   static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
   static_assert(c.tile_k == kPanel && c.cluster == 1, "one 128-byte swizzled row of W; blocks share nothing");
@@ -74,7 +76,8 @@ __device__ __forceinline__ int panels_reached(int first, int block, int diag, in
 template <Kernel C>
 __device__ __forceinline__ bool crosses_diagonal(int first, int count, int block, int diag, int blocks) {
   return Geometry<C>::kMasks &&
-         block >= KRange(product_fill(C.shape), panel_token<C>(first, count - 1), diag, blocks).unmasked_blocks;
+         block >=
+             KRange(product_fill(C.shape), panel_token<C>(first, count - 1), diag, blocks).unmasked_blocks;
 }
 // The first k of a block.
 template <Kernel C>

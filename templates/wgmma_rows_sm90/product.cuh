@@ -17,11 +17,13 @@ namespace trigen::wgmma_rows_sm90 {
 
 // The loading threads. Each has a piece of the same rows of every block of k, and all of a row's ninth one.
 template <Kernel C>
-__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, TileScheduler walk, const Panels& panels,
-                                             const Activations& in, int B, const persistent::Extents<C>& z, int blocks,
+__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, TileScheduler walk,
+                                             const Panels& panels, const Activations& in, int B,
+                                             const persistent::Extents<C>& z, int blocks,
                                              const TensorMap& weights, int thread) {
   using G = Geometry<C>;
-  constexpr int kOthers = kRowPieces - 1, kLines = kLoaders / kOthers;  // rows that the loaders bring at a time
+  constexpr int kOthers = kRowPieces - 1,
+                kLines = kLoaders / kOthers;  // rows that the loaders bring at a time
   static_assert(kLoaders == kPanel, "a ninth piece for each thread");
   const int line = thread / kOthers;
   const unsigned to = line * kRowBytes + thread % kOthers * kPieceBytes,
@@ -74,10 +76,11 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
 // The products of those blocks of k that the first `kCount` panels of 64 tokens reach and that are not multiplied yet, then of those
 // that fewer reach. On return they are complete and their stages released.
 template <Kernel C, int kCount>
-__device__ __forceinline__ void multiply_reached(float (&all)[C.config.tile_m / 2], const Ring<Geometry<C>>& ring,
+__device__ __forceinline__ void multiply_reached(float (&all)[C.config.tile_m / 2],
+                                                 const Ring<Geometry<C>>& ring,
                                                  RingPosition<C.config.stages>& at,
-                                                 const RowFragments<C>& fragments, int begin, int first, int diag,
-                                                 int blocks, unsigned group, unsigned lane) {
+                                                 const RowFragments<C>& fragments, int begin, int first,
+                                                 int diag, int blocks, unsigned group, unsigned lane) {
   using G = Geometry<C>;
   constexpr int kN = kCount * kPanel;
   auto& sum = reinterpret_cast<float(&)[kN / 2]>(all);
@@ -108,14 +111,15 @@ __device__ __forceinline__ void multiply_reached(float (&all)[C.config.tile_m / 
   ptx::wgmma_wait<0>();
   if (in_flight >= 0) ring.release(in_flight, lane);
   if constexpr (kCount > 1)
-    multiply_reached<C, kCount - 1>(all, ring, at, fragments, schedule::max(begin, end), first, diag, blocks, group,
-                                    lane);
+    multiply_reached<C, kCount - 1>(all, ring, at, fragments, schedule::max(begin, end), first, diag, blocks,
+                                    group, lane);
 }
 
 // One multiplying warpgroup.
 template <Kernel C>
-__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, TileScheduler walk,
-                                                 const Panels& panels, const persistent::Extents<C>& z, int blocks,
+__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring,
+                                                 TileScheduler walk, const Panels& panels,
+                                                 const persistent::Extents<C>& z, int blocks,
                                                  unsigned group) {
   using G = Geometry<C>;
   constexpr bool kGradInput = C.shape.op == Op::kGradInput;
@@ -152,12 +156,13 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& we
   const persistent::Extents<C> z(p);
   const int blocks = schedule::ceil_div(z.tokens, kPanel);
   const Panels panels{schedule::ceil_div(z.features, kPanel), column_units(C.config, p.B, z.features)};
-  const auto walk =
-      persistent::scheduler_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units);
+  const auto walk = persistent::scheduler_of_block<C>(persistent::row_tiles(C.config, z.tokens),
+                                                      z.heads * panels.head_units);
   const Ring<G> ring = persistent::ring_of_block<G>();
   persistent::prepare<G>(
       [&] {
-        for (int stage = 0; G::kMasks && stage < G::kStages; ++stage) ptx::mbarrier_init(G::landed(ring, stage), 1);
+        for (int stage = 0; G::kMasks && stage < G::kStages; ++stage)
+          ptx::mbarrier_init(G::landed(ring, stage), 1);
         ring.init(1 + kLoaders);
       },
       weights);
@@ -165,8 +170,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& we
       [&](unsigned thread) {
         ptx::wait_for_launches_before();
         if (thread < kLoaders)
-          load_product<C>(ring, walk, panels, C.shape.op == Op::kGradInput ? p.y : p.x, p.B, z, blocks, weights,
-                          static_cast<int>(thread));
+          load_product<C>(ring, walk, panels, C.shape.op == Op::kGradInput ? p.y : p.x, p.B, z, blocks,
+                          weights, static_cast<int>(thread));
         else if (G::kMasks)
           mask_weights<C>(ring, walk, z, blocks, static_cast<int>(thread) - kLoaders);
       },

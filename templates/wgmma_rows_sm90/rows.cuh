@@ -74,7 +74,8 @@ struct RowFragments {
       for (int upper = 0; upper < 2; ++upper)
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          pair[step][upper][i] = load_pair(source + offset[i] + (32 * half + 16 * step + 8 * upper) * kRowBytes);
+          pair[step][upper][i] =
+              load_pair(source + offset[i] + (32 * half + 16 * step + 8 * upper) * kRowBytes);
 #pragma unroll
     for (int step = 0; step < 2; ++step)
 #pragma unroll

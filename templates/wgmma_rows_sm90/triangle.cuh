@@ -12,19 +12,22 @@ namespace trigen::wgmma_rows_sm90 {
 template <Kernel C>
 __device__ __forceinline__ void mask_panel(unsigned panel, int distance, int thread) {
   constexpr bool kTransposed = Geometry<C>::kTransposed;
-  constexpr bool kFirst = (product_fill(C.shape) == Fill::kLower) != kTransposed;  // a line keeps its first elements
+  constexpr bool kFirst =
+      (product_fill(C.shape) == Fill::kLower) != kTransposed;  // a line keeps its first elements
   constexpr int kChunk = 8, kLines = kMaskers / (kPanel / kChunk);
   const int chunk = thread % (kPanel / kChunk);
 #pragma unroll 1
   for (int line = thread / (kPanel / kChunk); line < kPanel; line += kLines) {
-    const int edge = line + (kTransposed ? -distance : distance) - kChunk * chunk;  // the last, or first, one that stays
+    const int edge =
+        line + (kTransposed ? -distance : distance) - kChunk * chunk;  // the last, or first, one that stays
     if (kFirst ? edge >= kChunk - 1 : edge <= 0) continue;
     const unsigned at = panel + line * 128 + ((chunk ^ (line & 7)) << 4);
     unsigned word[4];
     ptx::load_shared<16>(word, at);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool low = kFirst ? 2 * i <= edge : 2 * i >= edge, high = kFirst ? 2 * i + 1 <= edge : 2 * i + 1 >= edge;
+      const bool low = kFirst ? 2 * i <= edge : 2 * i >= edge,
+                 high = kFirst ? 2 * i + 1 <= edge : 2 * i + 1 >= edge;
       word[i] &= (low ? 0xFFFFu : 0) | (high ? 0xFFFF0000u : 0);
     }
     ptx::store_shared<16>(at, word);

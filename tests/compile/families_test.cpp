@@ -475,7 +475,8 @@ TEST_F(WgmmaRows, ProductsAreNotSerialised) {
   for (const char* text :
        {"forward,dtype=bf16,B=64,T=1024,D=633,epilogue=bias+gelu+gate+residual",
         "forward,dtype=f16,wdtype=f32,B=64,T=1024,D=630,epilogue=bias+silu+pre+gate+residual",
-        "grad_input,dtype=f16,B=64,T=1024,D=630,epilogue=residual", "forward,dtype=bf16,fill=upper,B=64,T=1024,D=631"}) {
+        "grad_input,dtype=f16,B=64,T=1024,D=630,epilogue=residual",
+        "forward,dtype=bf16,fill=upper,B=64,T=1024,D=631"}) {
     const Problem problem = value_of(parse_problem(text));
     for (const Config& config : family->configs(problem, *target_)) {
       if (config.raster > 0) continue;

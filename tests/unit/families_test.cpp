@@ -361,7 +361,8 @@ TEST(Families, RowsThatBeginAnywhereAreRefusedOrLegal) {
   const char* const kTile = "tile=256x128x64,warps=8x1,stages=4,splitk=1,vec=8x2x2,cluster=1,blocks=1";
   EXPECT_EQ(refused("forward,dtype=bf16,B=32,T=512,D=1022", kTile), "");
   EXPECT_EQ(refused("forward,dtype=bf16,B=32,T=512,D=1024", kTile),
-            "wgmma_rows_sm90 is for rows that TMA cannot take, these begin and end at 16 bytes; use another family");
+            "wgmma_rows_sm90 is for rows that TMA cannot take, these begin and end at 16 bytes; use another "
+            "family");
   EXPECT_THAT(refused("forward,dtype=bf16,B=32,T=512,D=1021", kTile), HasSubstr("align=2 leaves no choice"));
   EXPECT_THAT(refused("forward,dtype=bf16,wdtype=f32,B=32,T=512,D=1022", kTile),
               HasSubstr("TMA reads 16-bit rows of W that begin at 16 bytes, a launch packs all others"));
