@@ -102,6 +102,9 @@ wgmma_resident_sm90_rows192 resident192 --family wgmma_resident_sm90
 wgmma_resident_sm90_rows64 resident64 --family wgmma_resident_sm90 --config tile=64x128x64,warps=4x1,stages=2,splitk=1,raster=1,vec=1x8x8,cluster=1,blocks=1
 wgmma_resident_sm90_residual resident_residual --family wgmma_resident_sm90
 wgmma_split_sm90 split --family wgmma_split_sm90
+wgmma_rows_sm90 rows1 --limit 2e8 --family wgmma_rows_sm90 --config tile=256x128x64,warps=8x1,stages=4,splitk=1,vec=1x1x1,cluster=1,blocks=1,weights=packed
+wgmma_rows_sm90_words rows2 --limit 2e8 --family wgmma_rows_sm90 --config tile=128x128x64,warps=8x1,stages=2,splitk=1,vec=1x2x2,cluster=1,blocks=1,weights=packed
+wgmma_rows_sm90_direct rows_direct --limit 2e8 --family wgmma_rows_sm90 --config tile=256x128x64,warps=8x1,stages=4,splitk=1,vec=8x1x1,cluster=1,blocks=1
 newton_schulz newton_schulz --limit 1e9 --family newton_schulz_sm80
 newton_schulz_cluster newton_schulz --limit 1e9 --family newton_schulz_sm80 --config tile=128x64x16,warps=4x2,stages=1,splitk=1,vec=1x1x2,cluster=2
 newton_schulz_passes newton_schulz --limit 1e9 --family newton_schulz_sm80 --config tile=128x64x16,warps=4x2,stages=2,splitk=1,vec=1x1x1,cluster=4

@@ -1,5 +1,6 @@
 // The launches that copy activations into the workspace and back (pack_activations.h). Grid: copy_blocks, one
-// row of it for each tensor. Rows begin at any element; a warp reads and writes words of them all the same.
+// row of it for each tensor. Rows begin at any element; a thread writes aligned pieces of 16 bytes all the same,
+// each from the two aligned ones that have it.
 #pragma once
 
 #include "matrices.cuh"
@@ -11,53 +12,16 @@
 
 namespace trigen::packing {
 
-// Word `lane` of a run of `count` elements from `from` on, in two steps, so that a warp has many loads under
-// way. Of 16-bit types a word has the elements 2 * lane and + 1; where the run begins in the middle of a word
-// of memory, neighbours make it of two. What lies behind the run is not read, and zero here.
+// Elements of a 16-byte piece of memory, and of those that lie ahead of `at` in its own.
 template <DType kType>
-struct RunLoad {
-  unsigned word = 0, first = 0;
-
-  __device__ __forceinline__ void issue(const Storage<kType>* from, int count, int lane) {
-    if constexpr (kType == DType::kF32) {
-      if (lane < count) ptx::load_global<4>(&word, from + lane);
-    } else {
-      const int at = 2 * lane + shift(from);
-      if (at + 1 < count)
-        ptx::load_global<4>(&word, from + at);
-      else if (at < count)
-        ptx::load_global<2>(&word, from + at);
-      if (shift(from) && lane == 0 && count > 0) ptx::load_global<2>(&first, from);
-    }
-  }
-  __device__ __forceinline__ unsigned take(const Storage<kType>* from, int lane) const {
-    if constexpr (kType == DType::kF32) return word;
-    if (!shift(from)) return word;
-    const unsigned before = __shfl_up_sync(~0u, word, 1);
-    return (lane == 0 ? first : before >> 16) | word << 16;
-  }
-  __device__ __forceinline__ static int shift(const Storage<kType>* at) {
-    return static_cast<int>(reinterpret_cast<unsigned long long>(at) / 2 % 2);
-  }
-};
-
-// The other way round: writes the run whose word `lane` is `word`.
+inline constexpr int kEach = kPieceBytes / size_of(kType);
 template <DType kType>
-__device__ __forceinline__ void store_run(Storage<kType>* to, unsigned word, int count, int lane) {
-  if constexpr (kType == DType::kF32) {
-    if (lane < count) ptx::store_global<4>(to + lane, &word);
-  } else {
-    const int shift = RunLoad<kType>::shift(to), at = 2 * lane + shift;
-    if (shift) {
-      if (lane == 0 && count > 0) ptx::store_global<2>(to, &word);
-      const unsigned after = __shfl_down_sync(~0u, word, 1);
-      word = word >> 16 | after << 16;
-    }
-    if (at + 1 < count && (!shift || lane < 31))
-      ptx::store_global<4>(to + at, &word);
-    else if (at < count)
-      ptx::store_global<2>(to + at, &word);
-  }
+__device__ __forceinline__ int elements_into_piece(const Storage<kType>* at) {
+  return static_cast<int>(reinterpret_cast<unsigned long long>(at) / size_of(kType) % kEach<kType>);
+}
+// Does a 16-bit element lie in the upper half of its word?
+__device__ __forceinline__ int shift(const unsigned short* at) {
+  return static_cast<int>(reinterpret_cast<unsigned long long>(at) / 2 % 2);
 }
 
 template <Kernel C>
@@ -82,91 +46,199 @@ __device__ __forceinline__ int written(int features) {
   return kLines<C, kInto> ? features + features % 2 : features;
 }
 
-// kSteps runs, of which `count` elements are there and `stored` are written. kWhole: all, and one more behind
-// them, so that nothing has to be compared.
-template <DType kType, bool kWhole>
-__device__ __forceinline__ void copy_piece(const Storage<kType>* source, Storage<kType>* target, int count,
-                                           int stored, int lane) {
-  constexpr int kWidth = warp_width(kType);
-  RunLoad<kType> load[kSteps];
+// The aligned piece that begins at element `first` of a run of `count`, if it has something of the run. `whole`: what lies
+// beside the run in it may be read, too; else its elements are loaded one by one where it ends inside.
+template <DType kType>
+__device__ __forceinline__ void load_piece(unsigned* word, const Storage<kType>* row, int first, int count,
+                                           bool whole) {
+  constexpr int kOfWord = 4 / size_of(kType);
+  if (first + kEach<kType> <= 0 || first >= count) return;
+  if (whole || (first >= 0 && first + kEach<kType> <= count)) {
+    ptx::load_global<kPieceBytes>(word, row + first);
+    return;
+  }
 #pragma unroll
-  for (int i = 0; i < kSteps; ++i)
-    load[i].issue(source + i * kWidth, kWhole ? kWidth + 1 : schedule::min(count - i * kWidth, kWidth), lane);
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i)
-    store_run<kType>(target + i * kWidth, load[i].take(source + i * kWidth, lane),
-                     kWhole ? kWidth : schedule::min(stored - i * kWidth, kWidth), lane);
+  for (int i = 0; i < kEach<kType>; ++i) {
+    if (first + i < 0 || first + i >= count) continue;
+    unsigned value;
+    ptx::load_global<size_of(kType)>(&value, row + first + i);
+    word[i / kOfWord] |= kOfWord == 1 ? value : value << 16 * (i % 2);
+  }
 }
 
-// One tensor, features contiguous on both sides: every warp a piece of a row.
+// kEach<kType> elements from element `at` of a run of `count` on, which begins at `row`: what two aligned pieces of
+// memory have of them. Elements outside the run are anything. `before`, `behind`: neighbours may be read there.
+template <DType kType>
+struct PieceLoad {
+  unsigned word[8] = {};
+  int skew = 0;  // elements of the first piece ahead
+
+  __device__ __forceinline__ void issue(const Storage<kType>* row, int at, int count, bool before,
+                                        bool behind) {
+    skew = elements_into_piece<kType>(row + at);
+    const auto load = [&](unsigned* to, int first) {
+      load_piece<kType>(to, row, first, count,
+                        (before || first >= 0) && (behind || first + kEach<kType> <= count));
+    };
+    load(word, at - skew);
+    if (skew > 0) load(word + 4, at - skew + kEach<kType>);
+  }
+  // The same one by one: get(i) loads element i.
+  template <class Get>
+  __device__ __forceinline__ void gather(const Get& get) {
+    constexpr int kOfWord = 4 / size_of(kType);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      word[i] = get(kOfWord * i);
+      if constexpr (kOfWord == 2) word[i] |= get(kOfWord * i + 1) << 16;
+    }
+  }
+  __device__ __forceinline__ void take(unsigned (&out)[4]) const {
+    const int bytes = skew * size_of(kType);
+    unsigned moved[5];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) {
+      const unsigned low = bytes & 8 ? word[i + 2] : word[i],
+                     high = bytes & 8 ? word[i + 3 & 7] : word[i + 1];
+      moved[i] = bytes & 4 ? high : low;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      out[i] =
+          kType == DType::kF32 ? moved[i] : __byte_perm(moved[i], moved[i + 1], bytes & 2 ? 0x5432 : 0x3210);
+  }
+};
+
+// Writes elements `at` and behind of a run of `count` from `row` on, as far as they are of it: one aligned piece.
+template <DType kType>
+__device__ __forceinline__ void store_piece(Storage<kType>* row, int at, int count,
+                                            const unsigned (&word)[4]) {
+  if (at >= 0 && at + kEach<kType> <= count) {
+    ptx::store_global<kPieceBytes>(row + at, word);
+    return;
+  }
+  constexpr unsigned kAll = (1u << kEach<kType>)-1;
+  // Bit i: element i is of the run.
+  const unsigned inside = kAll << schedule::max(-at, 0) & kAll >> schedule::max(at + kEach<kType> - count, 0);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kType == DType::kF32) {
+      if (inside >> i & 1) ptx::store_global<4>(row + at + i, &word[i]);
+    } else {
+      const unsigned high = word[i] >> 16, own = inside >> 2 * i & 3;
+      if (own == 3) ptx::store_global<4>(row + at + 2 * i, &word[i]);
+      if (own == 1) ptx::store_global<2>(row + at + 2 * i, &word[i]);
+      if (own == 2) ptx::store_global<2>(row + at + 2 * i + 1, &high);
+    }
+  }
+}
+
+// Zeros behind element `count` of a piece that begins at element `at`.
+template <DType kType>
+__device__ __forceinline__ void clear_behind(unsigned (&word)[4], int at, int count) {
+  constexpr int kOfWord = 4 / size_of(kType);
+  if (at + kEach<kType> <= count) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (at + kOfWord * i >= count) word[i] = 0;
+    if (kOfWord == 2 && at + kOfWord * i + 1 >= count) word[i] &= 0xFFFF;
+  }
+}
+
+// Where a block's pieces begin: in a row of so many of them.
+struct FirstPiece {
+  long long row;
+  int piece;
+  __device__ __forceinline__ explicit FirstPiece(int row_pieces) {
+    const long long index = static_cast<long long>(blockIdx.x) * (kCopyThreads * kSteps);
+    row = index / row_pieces;
+    piece = static_cast<int>(index - row * row_pieces);
+  }
+};
+
+// One tensor, features contiguous on both sides: every thread kSteps aligned pieces of `to`.
 template <Kernel C, bool kInto>
 __device__ __forceinline__ void copy_rows(const Activations& from, const Activations& to, int B, int heads,
                                           int tokens, int features) {
   constexpr DType kType = C.shape.dtype;
-  constexpr int kWidth = warp_width(kType);
-  const int pieces = row_pieces(features, kType);
-  const long long index = static_cast<long long>(blockIdx.x) * kCopyWarps + threadIdx.x / 32;
-  const long long all = index / pieces, both = all / tokens;
-  const int token = static_cast<int>(all - both * tokens), batch = static_cast<int>(both / heads),
-            head = static_cast<int>(both - static_cast<long long>(batch) * heads);
-  if (batch >= B) return;
-  const int column = static_cast<int>(index - all * pieces) * (kSteps * kWidth),
-            lane = static_cast<int>(threadIdx.x % 32), count = features - column,
-            stored = written<C, kInto>(features) - column;
-  const auto* const source = element<C>(from, batch, head, token, column);
-  auto* const target = element<C>(to, batch, head, token, column);
-  if (count > kSteps * kWidth)
-    copy_piece<kType, true>(source, target, count, stored, lane);
-  else
-    copy_piece<kType, false>(source, target, count, stored, lane);
+  const int pieces = row_pieces(features, kType, kInto);
+  const FirstPiece first(pieces);
+  const long long both = first.row / tokens, batch = both / heads;
+  const int token = static_cast<int>(first.row - both * tokens),
+            head = static_cast<int>(both - batch * heads);
+  PieceLoad<kType> load[kSteps];
+  Storage<kType>* target[kSteps];
+  int at[kSteps];  // of the row; B * heads * tokens rows are there
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const int index = first.piece + i * kCopyThreads + static_cast<int>(threadIdx.x), line = index / pieces,
+              own_token = token + line, heads_on = own_token / tokens, own_head = head + heads_on,
+              batches_on = own_head / heads, t = own_token - heads_on * tokens,
+              h = own_head - batches_on * heads;
+    target[i] = nullptr;
+    if (batch + batches_on >= B) continue;
+    target[i] = element<C>(to, batch + batches_on, h, t, 0);
+    at[i] = (index - line * pieces) * kEach<kType> - (kInto ? 0 : elements_into_piece<kType>(target[i]));
+    // A row's neighbours are those of its head, or what the product left in a slot of 16-bit data.
+    const bool dense = from.row == features, left = !kInto && kType != DType::kF32;
+    load[i].issue(element<C>(from, batch + batches_on, h, t, 0), at[i], features, left || (dense && t > 0),
+                  left || (dense && t + 1 < tokens));
+  }
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    if (target[i] == nullptr) continue;
+    unsigned word[4];
+    load[i].take(word);
+    if constexpr (kInto) {  // a slot's rows have room for whole pieces
+      clear_behind<kType>(word, at[i], features);
+      ptx::store_global<kPieceBytes>(target[i] + at[i], word);
+    } else {
+      store_piece<kType>(target[i], at[i], features, word);
+    }
+  }
 }
 
-// One tensor whose slot's rows join the batches: every warp a piece of such a row. Batches of few features
-// would leave most lanes of a warp idle that copies one at a time.
+// One tensor whose slot's rows join the batches: every thread kSteps pieces of such rows. A piece within a batch is two
+// pieces of memory, as above; others are gathered.
 template <Kernel C>
 __device__ __forceinline__ void copy_joined(const Activations& from, const Activations& to, int B, int heads,
                                             int tokens, int features) {
   constexpr DType kType = C.shape.dtype;
-  constexpr int kWidth = warp_width(kType), kEach = kWidth / 32;  // elements of a word
-  const int pieces = row_pieces(B * features, kType), lane = static_cast<int>(threadIdx.x % 32);
-  const long long index = static_cast<long long>(blockIdx.x) * kCopyWarps + threadIdx.x / 32,
-                  row = index / pieces;
-  const int head = static_cast<int>(row / tokens),
-            token = static_cast<int>(row - static_cast<long long>(head) * tokens),
-            first = static_cast<int>(index - row * pieces) * (kSteps * kWidth) + kEach * lane,
-            end = B * features;
-  if (head >= heads) return;
-  const auto* const source = element<C>(from, 0, head, token, 0);
-  auto* const target = element<C>(to, 0, head, token, 0);
-  // Words of memory do not cross batches.
-  const bool words =
-      (from.batch | (C.shape.pointers ? 0 : from.head) | from.row | features) % kEach == 0 &&
-      reinterpret_cast<unsigned long long>(C.shape.pointers ? static_cast<const void*>(source) : from.data) %
-              4 ==
-          0;
-  unsigned word[kSteps] = {};
+  const int end = B * features, pieces = row_pieces(end, kType, true);
+  const FirstPiece first(pieces);
+  PieceLoad<kType> load[kSteps];
+  Storage<kType>* target[kSteps];
+  int at[kSteps];
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-    const int at = first + i * kWidth, batch = at / features, feature = at - batch * features;
-    if (at >= end) continue;
-    const auto* const own = source + batch * from.batch + feature;
-    if (words) {
-      ptx::load_global<4>(&word[i], own);
-    } else {
-      unsigned low = 0, high = 0;
-      ptx::load_global<2>(&low, own);
-      const bool crosses = feature + 1 == features;
-      if (at + 1 < end) ptx::load_global<2>(&high, crosses ? source + (batch + 1) * from.batch : own + 1);
-      word[i] = low | high << 16;
-    }
+    const int index = first.piece + i * kCopyThreads + static_cast<int>(threadIdx.x), line = index / pieces;
+    const long long row = first.row + line;
+    const int head = static_cast<int>(row / tokens),
+              token = static_cast<int>(row - static_cast<long long>(head) * tokens);
+    target[i] = nullptr;
+    if (head >= heads) continue;
+    at[i] = (index - line * pieces) * kEach<kType>;
+    target[i] = element<C>(to, 0, head, token, at[i]);
+    const auto* const source = element<C>(from, 0, head, token, 0);
+    const int batch = at[i] / features, feature = at[i] - batch * features;
+    if (feature + kEach<kType> <= features)
+      load[i].issue(source + batch * from.batch, feature, features, from.row == features && token > 0,
+                    from.row == features && token + 1 < tokens);
+    else
+      load[i].gather([&](int k) {
+        const int own = at[i] + k, of = own / features;
+        unsigned value = 0;
+        if (own < end)
+          ptx::load_global<size_of(kType)>(&value, source + of * from.batch + (own - of * features));
+        return value;
+      });
   }
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-    const int at = first + i * kWidth;
-    if (at + kEach <= end)
-      ptx::store_global<4>(target + at, &word[i]);
-    else if (at < end)
-      ptx::store_global<2>(target + at, &word[i]);
+    if (target[i] == nullptr) continue;
+    unsigned word[4];
+    load[i].take(word);
+    ptx::store_global<kPieceBytes>(target[i], word);
   }
 }
 
@@ -198,7 +270,6 @@ __device__ __forceinline__ void copy_tile(const Activations& from, const Activat
   if (tile.batch >= B) return;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32),
             line = warp * kRows;  // of the tile
-  const auto shift = RunLoad<kType>::shift;
   const Storage<kType>* const source = element<C>(from, tile.batch, tile.head, tile.row, tile.column);
   const int count = columns - tile.column, least = tile.column > 0 ? -1 : 0;
   unsigned word[kRows];

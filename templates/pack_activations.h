@@ -17,8 +17,9 @@ namespace trigen::packing {
 inline constexpr int kLineBytes = 128;    // rows of a slot begin at multiples of it
 inline constexpr int kCopyThreads = 256;  // of both launches
 inline constexpr int kCopyWarps = kCopyThreads / 32;
-inline constexpr int kTileEdge = 64;  // bdt: rows and columns that a block transposes
-inline constexpr int kSteps = 8;      // btd: a warp copies that many times its own width of a row
+inline constexpr int kTileEdge = 64;    // bdt: rows and columns that a block transposes
+inline constexpr int kPieceBytes = 16;  // btd: of one load and store
+inline constexpr int kSteps = 2;        // btd: pieces that a thread copies
 
 TRIGEN_HOST_DEVICE constexpr int size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 TRIGEN_HOST_DEVICE constexpr bool packs_activations(const Shape&, const Config& c) {
@@ -73,20 +74,21 @@ TRIGEN_HOST_DEVICE inline Params packed_params(const Params& p, const Slots& slo
   return packed;
 }
 
-// Elements that a warp copies at once: one word for each thread.
-TRIGEN_HOST_DEVICE constexpr int warp_width(DType dtype) { return 128 / size_of(dtype); }
-// btd: pieces that a row is cut into, one for a warp.
-TRIGEN_HOST_DEVICE constexpr int row_pieces(int D, DType dtype) {
-  return schedule::ceil_div(D, kSteps * warp_width(dtype));
+// btd: pieces of memory that a row of `to` touches. A slot's begin with one, others at any element.
+TRIGEN_HOST_DEVICE constexpr int row_pieces(int D, DType dtype, bool into) {
+  const int each = kPieceBytes / size_of(dtype);
+  return schedule::ceil_div(into ? D : D + each - 1, each);
 }
 // Blocks of the launch for one tensor.
-TRIGEN_HOST_DEVICE constexpr long long copy_blocks(const Shape& s, int B, int H, int T, int D) {
+TRIGEN_HOST_DEVICE constexpr long long copy_blocks(const Shape& s, int B, int H, int T, int D, bool into) {
   const long long heads = static_cast<long long>(B) * H;
   if (s.layout == Layout::kBDT)
     return heads * schedule::ceil_div(T, kTileEdge) * schedule::ceil_div(D, kTileEdge);
   const Rows rows(joins_batches(s.op, s.K), B, D);
-  const long long all = static_cast<long long>(rows.batches) * H * T * row_pieces(rows.features, s.dtype);
-  return (all + kCopyWarps - 1) / kCopyWarps;
+  const long long all =
+                      static_cast<long long>(rows.batches) * H * T * row_pieces(rows.features, s.dtype, into),
+                  each = kCopyThreads * kSteps;
+  return (all + each - 1) / each;
 }
 // The transposed tile in words; one more in a row keeps its columns off each other's banks.
 TRIGEN_HOST_DEVICE constexpr int copy_shared_bytes(const Shape& s) {

@@ -27,10 +27,10 @@ std::optional<std::string> too_many_to_pack(const Problem& problem);
 void pack_activations(const Problem& problem, LaunchPlan& plan);
 
 // The order counts: of equal predictions an earlier family's comes first.
-#define TRIGEN_FAMILIES(row)                                                                               \
-  row(wgmma_sm90) row(wgmma_tf32_sm90) row(wgmma_split_sm90) row(wgmma_taps_sm90) row(wgmma_resident_sm90) \
-      row(mma_tma_sm90) row(mma_sm80) row(mma_sm75) row(mma_sm70) row(simt) row(decode) row(grad_epilogue) \
-          row(scan) row(newton_schulz_sm90) row(newton_schulz_sm80)
+#define TRIGEN_FAMILIES(row)                                                                                 \
+  row(wgmma_sm90) row(wgmma_tf32_sm90) row(wgmma_split_sm90) row(wgmma_taps_sm90) row(wgmma_resident_sm90)   \
+      row(wgmma_rows_sm90) row(mma_tma_sm90) row(mma_sm80) row(mma_sm75) row(mma_sm70) row(simt) row(decode) \
+          row(grad_epilogue) row(scan) row(newton_schulz_sm90) row(newton_schulz_sm80)
 #define TRIGEN_FAMILY(name) const Family& name##_family();
 TRIGEN_FAMILIES(TRIGEN_FAMILY)
 #undef TRIGEN_FAMILY

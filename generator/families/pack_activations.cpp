@@ -25,8 +25,9 @@ int activation_elements(const Problem& p, Access path) {
 }
 
 std::optional<std::string> too_many_to_pack(const Problem& p) {
-  const int64_t blocks = packing::copy_blocks(kernel_shape(p), static_cast<int>(p.B), static_cast<int>(p.H),
-                                              static_cast<int>(p.T), static_cast<int>(p.D));
+  const int64_t blocks =
+      packing::copy_blocks(kernel_shape(p), static_cast<int>(p.B), static_cast<int>(p.H),
+                           static_cast<int>(p.T), static_cast<int>(p.D), !packing::unpacks(kernel_shape(p)));
   if (blocks <= kMostBlocks) return std::nullopt;
   return "copies x and y into the workspace, by at most 2^31 thread blocks";
 }
@@ -47,7 +48,7 @@ void pack_activations(const Problem& p, LaunchPlan& plan) {
   const int tensors = packing::Slots(shape).count, written = packing::unpacks(shape) ? 1 + shape.pre : 0;
   for (Launch& launch : plan.launches) launch.packed = true;
   Launch copy{.entry = kPackActivationsEntry.str(),
-              .grid = {static_cast<uint32_t>(packing::copy_blocks(shape, B, H, T, D)),
+              .grid = {static_cast<uint32_t>(packing::copy_blocks(shape, B, H, T, D, true)),
                        static_cast<uint32_t>(tensors - written), 1},
               .block = {packing::kCopyThreads, 1, 1},
               .cluster = 1,
@@ -57,6 +58,7 @@ void pack_activations(const Problem& p, LaunchPlan& plan) {
   plan.launches.insert(plan.launches.begin(), copy);
   if (written > 0) {
     copy.entry = kUnpackActivationsEntry.str();
+    copy.grid[0] = static_cast<uint32_t>(packing::copy_blocks(shape, B, H, T, D, false));
     copy.grid[1] = static_cast<uint32_t>(written);
     plan.launches.push_back(copy);
   }

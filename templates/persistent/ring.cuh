@@ -40,9 +40,10 @@ struct Ring {
   __device__ __forceinline__ unsigned full(int stage) const { return barriers + 8 * stage; }
   __device__ __forceinline__ unsigned empty(int stage) const { return barriers + 8 * (G::kStages + stage); }
 
-  __device__ __forceinline__ void init() const {
+  // `fills`: arrivals that fill a stage, beside its bytes.
+  __device__ __forceinline__ void init(int fills = 1) const {
     for (int stage = 0; stage < G::kStages; ++stage) {
-      ptx::mbarrier_init(full(stage), 1);
+      ptx::mbarrier_init(full(stage), fills);
       ptx::mbarrier_init(empty(stage), G::kReleasingWarps * kReleases);
     }
     ptx::mbarrier_fence_init();

@@ -24,5 +24,10 @@ template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+// Arrives at `barrier`, as one of the arrivals that it waits for, once all of this thread's copies so far have landed (PTX
+// ISA, cp.async.mbarrier.arrive).
+__device__ __forceinline__ void cp_async_arrive(unsigned barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 
 }  // namespace trigen::ptx

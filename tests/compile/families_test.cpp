@@ -241,6 +241,7 @@ class Wgmma : public ::testing::Test {
 using WgmmaTf32 = Wgmma;
 using WgmmaSplit = Wgmma;
 using WgmmaResident = Wgmma;
+using WgmmaRows = Wgmma;
 using WgmmaIterations = Wgmma;
 
 // Every kind of epilogue with the family's tiles in turn.
@@ -467,6 +468,24 @@ TEST_F(WgmmaResident, ProductsAreNotSerialised) {
     }
   }
   EXPECT_GE(index, 15);
+}
+
+// Sums of fewer panels of tokens from one diagonal block to the next, x in registers beside them.
+TEST_F(WgmmaRows, ProductsAreNotSerialised) {
+  const Family* family = value_of(find_family("wgmma_rows_sm90"));
+  int index = 0;
+  for (const char* text :
+       {"forward,dtype=bf16,B=64,T=1024,D=633,epilogue=bias+gelu+gate+residual",
+        "forward,dtype=f16,wdtype=f32,B=64,T=1024,D=630,epilogue=bias+silu+pre+gate+residual",
+        "grad_input,dtype=f16,B=64,T=1024,D=630,epilogue=residual",
+        "forward,dtype=bf16,fill=upper,B=64,T=1024,D=631"}) {
+    const Problem problem = value_of(parse_problem(text));
+    for (const Config& config : family->configs(problem, *target_)) {
+      if (config.raster > 0) continue;
+      if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
+    }
+  }
+  EXPECT_GE(index, 28);
 }
 
 std::vector<const Target*> every_target() {

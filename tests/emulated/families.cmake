@@ -7,7 +7,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   set(own_sm_70 simt,mma_sm70)
   set(own_sm_75 mma_sm75)
   set(own_sm_80 mma_sm80,decode,grad_epilogue,scan,newton_schulz_sm80)
-  set(own_sm_90a wgmma_sm90,wgmma_tf32_sm90,wgmma_split_sm90,wgmma_taps_sm90,wgmma_resident_sm90,newton_schulz_sm90)
+  set(own_sm_90a wgmma_sm90,wgmma_tf32_sm90,wgmma_split_sm90,wgmma_taps_sm90,wgmma_resident_sm90,wgmma_rows_sm90,newton_schulz_sm90)
   set(own_sm_100a mma_tma_sm90)
   set(place 0)
   foreach(target sm_70 sm_75 sm_80 sm_90a sm_86 sm_89 sm_100a sm_120)
@@ -459,6 +459,23 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(copied copied --family wgmma_sm90)
   add_verify_test(copied.tf32 copied_tf32 --family wgmma_tf32_sm90)
   add_verify_test(copied.taps copied_taps --family wgmma_taps_sm90)
+endif()
+
+# wgmma_rows_sm90: tokens and features of a tile, stages; W packed, and as it lies (copies and lanes in any order).
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 256x128:8:4 192x128:8:3 128x128:8:2 256x64:4:2)
+    name_parts(${run} tile warps stages)
+    foreach(width 1 2)
+      add_verify_test(rows.${tile}_${width} rows${width} --limit 2e8 --family wgmma_rows_sm90
+                      --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x${width}x${width},cluster=1,blocks=1,weights=packed)
+    endforeach()
+  endforeach()
+  foreach(run 256x128:8:4 192x128:8:4 128x128:8:6 64x64:4:4)
+    name_parts(${run} tile warps stages)
+    add_verify_test(rows.direct.${tile} rows_direct --limit 2e8 --family wgmma_rows_sm90
+                    --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x1x1,cluster=1,blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=2)
+  endforeach()
 endif()
 
 # Every family over op x data type x layout x taps x epilogue; says which cells a family does not serve.

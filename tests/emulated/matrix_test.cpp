@@ -99,6 +99,12 @@ std::string missing(const std::string& family, const Cell& cell) {
     return !sixteen                   ? "multiplies f16 and bf16"
            : product && cell.taps > 1 ? "has taps in grad_weight only"
                                       : "";
+  if (family == "wgmma_rows_sm90")
+    return !sixteen        ? "multiplies f16 and bf16"
+           : !product      ? "makes forward and grad_input"
+           : cell.taps > 1 ? "has one tap"
+           : !contiguous   ? "reads contiguous features"
+                           : "";
   if (family == "wgmma_tf32_sm90")
     return cell.type != "tf32"         ? "multiplies tf32"
            : !product && cell.taps > 1 ? "has taps in forward and grad_input only"
@@ -171,7 +177,8 @@ TEST_P(Matrix, EveryCellRunsOrIsNamed) {
   auto device = Device::open(target->name == "sm_100a" ? "emulated:sm_100a" : "emulated:sm_90a");
   ASSERT_TRUE(static_cast<bool>(device)) << llvm::toString(device.takeError());
   auto store = Store::open({});
-  const bool copies_boxes = name.rfind("wgmma", 0) == 0 || name == "mma_tma_sm90";
+  const bool copies_boxes =
+      (name.rfind("wgmma", 0) == 0 && name != "wgmma_rows_sm90") || name == "mma_tma_sm90";
   const int copies = name == "wgmma_resident_sm90" ? 53 : copies_boxes ? 133 : 0;
 
   std::vector<Served> runs;

@@ -354,6 +354,36 @@ TEST(Families, SplitConfigsAreLegal) {
   EXPECT_GT(served, 90);
 }
 
+TEST(Families, RowsThatBeginAnywhereAreRefusedOrLegal) {
+  const auto refused = [](const char* text, const char* config) {
+    return refusal("wgmma_rows_sm90", "sm_90a", text, config);
+  };
+  const char* const kTile = "tile=256x128x64,warps=8x1,stages=4,splitk=1,vec=8x2x2,cluster=1,blocks=1";
+  EXPECT_EQ(refused("forward,dtype=bf16,B=32,T=512,D=1022", kTile), "");
+  EXPECT_EQ(refused("forward,dtype=bf16,B=32,T=512,D=1024", kTile),
+            "wgmma_rows_sm90 is for rows that TMA cannot take, these begin and end at 16 bytes; use another "
+            "family");
+  EXPECT_THAT(refused("forward,dtype=bf16,B=32,T=512,D=1021", kTile), HasSubstr("align=2 leaves no choice"));
+  EXPECT_THAT(refused("forward,dtype=bf16,wdtype=f32,B=32,T=512,D=1022", kTile),
+              HasSubstr("TMA reads 16-bit rows of W that begin at 16 bytes, a launch packs all others"));
+  EXPECT_THAT(refused("grad_weight,dtype=bf16,B=32,T=512,D=1022", kTile), HasSubstr("makes rows"));
+  EXPECT_THAT(refused("forward,dtype=bf16,B=32,T=511,D=1024,layout=bdt", kTile), HasSubstr("layout=bdt"));
+  const Family& family = *llvm::cantFail(find_family("wgmma_rows_sm90"));
+  const Target& target = *llvm::cantFail(find_target("sm_90a"));
+  RandomProblem random(22);
+  int served = 0;
+  for (int i = 0; i < 4000; ++i) {
+    Problem p = random.next();
+    if (makes_weights(p.op)) continue;
+    if (i % 2 == 0) p.K = 1, p.pad = 0, p.layout = Layout::kBTD, p.w = WeightForm::kDense, p.width = 0;
+    const auto configs = family.configs(p, target);
+    served += configs.empty() ? 0 : 1;
+    for (const Config& config : configs)
+      EXPECT_EQ(family.reject(p, target, config).value_or(""), "") << to_string(p) << to_string(config);
+  }
+  EXPECT_GT(served, 90);
+}
+
 // Rows of 64 are tried where tiles of 128 leave SMs idle, and nowhere else; the model then takes them where
 // they shorten the longest block.
 TEST(Families, SplitTilesOf64RowsAreForFewTiles) {
