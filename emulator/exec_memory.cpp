@@ -8,11 +8,8 @@ void decode_store_async(Decoder& decoder, Inst& inst);
 
 namespace {
 
-// Bits of a load's aux. A relaxed load (PTX ISA, memory consistency model) may meet a write, also one of a launch before that is not
-// waited for: it gets one value or the other.
-constexpr uint64_t kSignExtends = 1, kRelaxed = 2;
-
-// list: destination registers; op[1]: address; width, vec: of memory; reg_width: of the registers.
+// list: destination registers; op[1]: address; width, vec: of memory; reg_width: of the registers; aux:
+// sign-extend.
 void load_lanes(Warp& warp, const Inst& inst, uint32_t mask) {
   uint64_t addresses[32];
   lane_addresses(warp, inst.op[1], inst.imm, mask, addresses);
@@ -20,13 +17,11 @@ void load_lanes(Warp& warp, const Inst& inst, uint32_t mask) {
   count_access(warp, inst.space, addresses, mask, bytes, false);
   for_lanes(mask, [&](int lane) {
     Place from = place(warp, inst.space, addresses[lane], bytes, Access::kLoad, static_cast<uint32_t>(lane));
-    if (from.written != nullptr || (from.global && (inst.aux & kRelaxed) == 0))
-      note_read(warp, from, bytes, static_cast<uint32_t>(lane));
+    if (from.written != nullptr || from.global) note_read(warp, from, bytes, static_cast<uint32_t>(lane));
     for (uint32_t i = 0; i < inst.vec; ++i) {
       uint64_t value = 0;
       std::memcpy(&value, from.at + i * width, width);
-      if ((inst.aux & kSignExtends) != 0 && width < 8 && (value >> (8 * width - 1)) != 0)
-        value |= ~uint64_t{0} << (8 * width);
+      if (inst.aux != 0 && width < 8 && (value >> (8 * width - 1)) != 0) value |= ~uint64_t{0} << (8 * width);
       std::memcpy(warp.registers + inst.list[i] + static_cast<uint32_t>(lane) * reg, &value, reg);
     }
   });
@@ -56,8 +51,7 @@ void load_param(Warp& warp, const Inst& inst, uint32_t mask) {
   for (uint32_t i = 0; i < inst.vec; ++i) {
     uint64_t value = 0;
     std::memcpy(&value, from.at + i * width, width);
-    if ((inst.aux & kSignExtends) != 0 && width < 8 && (value >> (8 * width - 1)) != 0)
-      value |= ~uint64_t{0} << (8 * width);
+    if (inst.aux != 0 && width < 8 && (value >> (8 * width - 1)) != 0) value |= ~uint64_t{0} << (8 * width);
     uint8_t* d = warp.registers + inst.list[i];
     for_lanes(mask, [=](int lane) { std::memcpy(d + static_cast<uint32_t>(lane) * reg, &value, reg); });
   }
@@ -94,9 +88,7 @@ void decode_access(Decoder& decoder, Inst& inst) {
   if (decoder.take("async")) return decode_store_async(decoder, inst);
   const bool is_load = decoder.opcode() == "ld" || decoder.opcode() == "ldu";
   inst.cls = is_load ? InstClass::kLoad : InstClass::kStore;
-  const bool relaxed = decoder.take("relaxed");
-  decoder.program().orders_threads = relaxed || decoder.program().orders_threads;
-  for (const char* ordered : {"volatile", "acquire", "release", "mmio"})
+  for (const char* ordered : {"volatile", "relaxed", "acquire", "release", "mmio"})
     decoder.program().orders_threads = decoder.take(ordered) || decoder.program().orders_threads;
   decoder.ignore({"weak", "cta", "cluster", "gpu", "sys", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc"});
   Space space = take_space(decoder);
@@ -110,7 +102,7 @@ void decode_access(Decoder& decoder, Inst& inst) {
   if (type == Type::kB128) decoder.fail("128-bit scalars are not supported");
   inst.width = static_cast<uint8_t>(type_bytes(type));
   if (inst.width * inst.vec > 32) decoder.fail("more than 32 bytes a lane");
-  inst.aux = (is_signed(type) ? kSignExtends : 0) | (relaxed ? kRelaxed : 0);
+  inst.aux = is_signed(type) ? 1 : 0;
   const Operand& data = decoder.operand(is_load ? 0 : 1);
   decoder.address(decoder.operand(is_load ? 1 : 0), inst, 1, space);
   if (hint) decoder.source(2, Type::kB64);

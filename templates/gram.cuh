@@ -1,6 +1,7 @@
 // Elements of gram's D = alpha A B^T + beta C + gamma I, and the mirrored triangle.
 #pragma once
 
+#include "matrices.cuh"
 #include "params.h"
 #include "ptx/memory.cuh"
 #include "schedule.h"
@@ -16,7 +17,17 @@ __device__ __forceinline__ bool is_mirrored(int row, int column) {
 
 template <Kernel C>
 __device__ __forceinline__ Storage<C.shape.wdtype>* element(const Params& p, int head, int row, int column) {
-  return static_cast<Storage<C.shape.wdtype>*>(p.w) + (head * p.w_head + row * p.w_row + column);
+  return static_cast<Storage<C.shape.wdtype>*>(matrix_origin<C>(p.w, p.w_head, head)) +
+         (matrix_offset<C>(p.w_head, head) + row * p.w_row + column);
+}
+
+// C's element.
+template <Kernel C>
+__device__ __forceinline__ const Storage<C.shape.wdtype>* addend(const Params& p, int head, int row,
+                                                                 int column) {
+  const Activations& c = p.residual;
+  return static_cast<const Storage<C.shape.wdtype>*>(matrix_origin<C>(c.data, c.head, head)) +
+         (matrix_offset<C>(c.head, head) + row * c.row + column);
 }
 
 // D[row, column] of its sum; other ops' values are their sums. Rounded operations by name, whatever the compiler could
@@ -28,8 +39,7 @@ __device__ __forceinline__ float value(const Params& p, int head, int row, int c
   } else {
     float v = __fmul_rn(p.alpha, sum);
     if (C.shape.residual && p.beta != 0) {
-      const auto* const from = static_cast<const Storage<C.shape.wdtype>*>(p.residual.data) +
-                               (head * p.residual.head + row * p.residual.row + column);
+      const auto* const from = addend<C>(p, head, row, column);
       v = __fmaf_rn(p.beta, to_float<C.shape.wdtype>(*from), v);
     }
     return row == column ? __fadd_rn(v, p.gamma) : v;
@@ -43,8 +53,7 @@ __device__ __forceinline__ void values(const Params& p, int head, int row, int c
                                        float& v1) {
   if constexpr (C.shape.op == Op::kGram && C.shape.residual && C.config.vec_c > 1) {
     if (p.beta != 0 && column + 1 < tokens && (C.shape.fill == Fill::kLower ? column < row : column >= row)) {
-      const auto* const from = static_cast<const Storage<C.shape.wdtype>*>(p.residual.data) +
-                               (head * p.residual.head + row * p.residual.row + column);
+      const auto* const from = addend<C>(p, head, row, column);
       constexpr DType kW = C.shape.wdtype;
       Raw<kW, 2> c;
       ptx::load_global<2 * kBytes<kW>>(c.w, from);
@@ -84,8 +93,9 @@ struct PanelOfC {
   __device__ __forceinline__ PanelOfC(const Params& p, int head, int row, int column, int tokens) {
     if constexpr (kRead) {
       static_assert(kBytes<C.shape.wdtype> == 2, "two elements are a word");
-      const auto* const from =
-          static_cast<const unsigned short*>(p.residual.data) + (head * p.residual.head + column);
+      const Activations& c = p.residual;
+      const auto* const from = static_cast<const unsigned short*>(matrix_origin<C>(c.data, c.head, head)) +
+                               (matrix_offset<C>(c.head, head) + column);
 #pragma unroll
       for (int i = 0; i < 8; ++i)
 #pragma unroll

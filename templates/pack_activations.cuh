@@ -28,7 +28,7 @@ template <Kernel C>
 __device__ __forceinline__ Storage<C.shape.dtype>* element(const Activations& t, long long batch, int head,
                                                            long long row, long long column) {
   if constexpr (C.shape.pointers)
-    return static_cast<Storage<C.shape.dtype>*>(first_of<C.shape.dtype>(t.data, t.head, head)) +
+    return static_cast<Storage<C.shape.dtype>*>(first_of<C, C.shape.dtype>(t.data, t.head, head)) +
            (batch * t.batch + row * t.row + column);
   else
     return static_cast<Storage<C.shape.dtype>*>(t.data) +

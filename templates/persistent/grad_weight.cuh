@@ -180,40 +180,6 @@ __device__ __forceinline__ void prefetch_gram(const StreamK& stream_k, int featu
   }
 }
 
-// As prefetch_panel, of `panels` panels of a matrix that pointers name, by 128 threads: a launch before may not have written the
-// pointers yet, and this is no error whatever they are.
-template <Kernel C>
-__device__ __forceinline__ void prefetch_lines(const Extents<C>& z, const Activations& t, BlockBoxes<C> at,
-                                               int token, int head, int panels) {
-  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  const void* first = static_cast<const Storage<C.shape.dtype>*>(t.data) + head * t.head;
-  if (t.head < 0)
-    first = reinterpret_cast<const void*>(ptx::load_relaxed(static_cast<void* const*>(t.data) + head));
-  const auto* const matrix = static_cast<const Storage<C.shape.dtype>*>(first);
-  for (int i = static_cast<int>(threadIdx.x % 128); i < 64 * panels; i += 128) {
-    const int line = i % 64, panel = token + i / 64 * kPanel;
-    const int row = kTokens ? at.feature + line : panel + line, column = kTokens ? panel : at.feature;
-    if (row < (kTokens ? z.features : z.tokens) && column < (kTokens ? z.tokens : z.features))
-      ptx::prefetch_l2(matrix + (row * t.row + column));
-  }
-}
-// As prefetch_gram.
-template <Kernel C>
-__device__ __forceinline__ void prefetch_gram_lines(const Params& p, const Extents<C>& z,
-                                                    const StreamK& stream_k, bool itself) {
-  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
-  WorkTile work;
-  if (!walk.next(work)) return;
-  BlockBoxes<C> from(z.features, work.origin + work.begin * work.step);
-  const BlockBoxes<C> step(z.features, work.step);
-#pragma unroll 1
-  for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks, work.end); ++block) {
-    if (own_panel<C>(itself, work) < 0) prefetch_lines<C>(z, p.y, from, 128 * work.row, work.copy, 2);
-    prefetch_lines<C>(z, p.x, from, 128 * work.column, work.copy, work.narrow ? 2 : panels(C.config));
-    from.advance(step);
-  }
-}
-
 // The loading thread. `itself`: of multiplies_itself.
 template <Kernel C>
 __device__ __forceinline__ void load_grad_weight(const Params& p, const Ring<Geometry<C>>& ring,
@@ -411,7 +377,6 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   const Place<C> place(rank);
   for (WorkTile work; walk.next(work);) {
     const int head = work.copy / kTaps<C>, tap = work.copy - head * kTaps<C>;
-    if (C.shape.pointers && threadIdx.x % 128 == 0) prefetch_output<C>(p, head);
     const bool with_bias = sums_bias<C>(stream_k, work, place, tap);
     float bias[4];
     const int first_row = kEdge<C> * work.row + 128 * place.row,
@@ -584,11 +549,6 @@ __device__ __forceinline__ void run_tiles(const Params& p, const TensorMap& map_
                 C.config.cluster == 1)
     if (threadIdx.x == 128 * kConsumers)
       prefetch_gram<C>(stream_k, depth_rows<C>(p, z.features).features, itself, map_dy, map_x);
-  if constexpr (C.shape.pointers) {
-    if (threadIdx.x / 32 == 0) prefetch_pointers<C>(p, 0, z.heads, static_cast<int>(threadIdx.x));
-    if constexpr (C.shape.dtype != DType::kF32 && C.config.cluster == 1)
-      if (threadIdx.x / 128 == kConsumers) prefetch_gram_lines<C>(p, z, stream_k, itself);
-  }
   ptx::wait_for_launches_before();
   split_roles<G>(
       [&](unsigned thread) {

@@ -2,7 +2,6 @@
 // memory.
 #pragma once
 
-#include "matrices.cuh"
 #include "persistent/ring.cuh"
 #include "persistent/staging.cuh"
 #include "ptx/movmatrix.cuh"
@@ -56,18 +55,17 @@ struct OutputPanels : Staging<G::kStorePanels, 128, G::kReusesPanels> {
       for (int i = 0; i < G::kParts; ++i) copy(i, target + i * (kPanelBytes / G::kParts));
     });
   }
-  // of(): the matrix in the map, which the thread that asks needs alone.
-  template <class Of, class Finish>
-  __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int c0, int c1, const Of& of,
-                                        const Finish& finish) {
+  template <class Finish>
+  __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int c0, int c1, int c2,
+                                        int c3, const Finish& finish) {
     static_assert(G::kParts == 1, "a box of 64 columns");
-    store(sum, finish, [&](int, unsigned box) { copy(map, box, c0, c1, of()); });
+    store(sum, finish, [&](int, unsigned box) { ptx::tma_store(map, box, c0, c1, c2, c3); });
   }
 
   // Stores 64 columns as store() does, and their transpose with the coordinates exchanged: the same bits twice.
-  template <class Of, class Finish>
+  template <class Finish>
   __device__ __forceinline__ void store_mirrored(const float* sum, const TensorMap& map, int c0, int c1,
-                                                 const Of& of, const Finish& finish) {
+                                                 int c2, int c3, const Finish& finish) {
     const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, line = 16 * warp + lane % 16;
     unsigned left[4][2], right[4][2];
 #pragma unroll
@@ -80,21 +78,21 @@ struct OutputPanels : Staging<G::kStorePanels, 128, G::kReusesPanels> {
     for (int j = 0; j < 4; ++j)
       ptx::stmatrix_x4(panel + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[j][0], left[j][1],
                        right[j][0], right[j][1]);
-    this->send([&] { copy(map, panel, c0, c1, of()); });
+    this->send(map, panel, c0, c1, c2, c3);
     const unsigned mirrored = this->claim();
 #pragma unroll
     for (int j = 0; j < 4; ++j)
       ptx::stmatrix_x4_trans(mirrored + (16 * j + lane % 8 + lane / 16 * 8) * 128 +
                                  (((2 * warp + lane / 8 % 2) ^ (lane & 7)) << 4),
                              left[j][0], left[j][1], right[j][0], right[j][1]);
-    this->send([&] { copy(map, mirrored, c1, c0, of()); });
+    this->send(map, mirrored, c1, c0, c2, c3);
   }
 
   // Stores 64 rows and columns around the diagonal: of the lower (upper) triangle's elements as store() does, and each of them
   // once more with row and column exchanged.
-  template <bool kLower, class Of, class Finish>
+  template <bool kLower, class Finish>
   __device__ __forceinline__ void store_symmetric(const float* sum, const TensorMap& map, int c0, int c1,
-                                                  const Of& of, const Finish& finish) {
+                                                  int c2, int c3, const Finish& finish) {
     const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, line = 16 * warp + lane % 16;
     const unsigned panel = this->claim();
 #pragma unroll
@@ -118,13 +116,7 @@ struct OutputPanels : Staging<G::kStorePanels, 128, G::kReusesPanels> {
       ptx::stmatrix_x4(panel + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[0], left[1],
                        right[0], right[1]);
     }
-    this->send([&] { copy(map, panel, c0, c1, of()); });
-  }
-
- private:
-  static __device__ __forceinline__ void copy(const TensorMap& map, unsigned box, int c0, int c1,
-                                              const MappedMatrix& of) {
-    ptx::tma_store(map, box, c0, c1, of.c2, of.c3);
+    this->send(map, panel, c0, c1, c2, c3);
   }
 };
 

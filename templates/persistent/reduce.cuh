@@ -164,7 +164,6 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
     ptx::wait_for_launches_before();  // addresses are worked out meanwhile
     const int thread = static_cast<int>(threadIdx.x);
     const int head = now.copy / kTaps<C>, tap = now.copy - head * kTaps<C>;
-    const auto& own = at_head<C>(p, head);
     const auto part = [&](int i) { return now.source + now.size * (now.parts.number(i) - now.parts.first); };
     const auto add = [](float4& sum, const float4& v) {
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
@@ -182,8 +181,8 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
       const int warp = position / 32 % 8, lane = position % 32, rank = position / kBlock;
       const int r = kEdge<C> * now.row + 128 * rank + 16 * warp + lane / 4,
                 c = kEdge<C> * now.column + 8 * (position % kBlock / 256) + lane % 4 * 2;
-      write_pair<C>(own, head, tap, tokens, diag, r, c, sum.x, sum.y);
-      write_pair<C>(own, head, tap, tokens, diag, r + 8, c, sum.z, sum.w);
+      write_pair<C>(p, head, tap, tokens, diag, r, c, sum.x, sum.y);
+      write_pair<C>(p, head, tap, tokens, diag, r + 8, c, sum.z, sum.w);
     };
     if (now.parts.count > 0 && !is_touched(now.position)) {
       if constexpr (fills_outside(C.shape))

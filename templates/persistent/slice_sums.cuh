@@ -87,8 +87,9 @@ __device__ __forceinline__ void add_mirrored(const Params& p, unsigned shared, c
 #pragma unroll
         for (int j = 0; j < 2; ++j)
           if constexpr (kReadsC)
-            c[i][j] = ptx::load_global_if(static_cast<const Storage<kW>*>(p.residual.data) +
-                                              (tile.head * p.residual.head +
+            c[i][j] = ptx::load_global_if(static_cast<const Storage<kW>*>(
+                                              matrix_origin<C>(p.residual.data, p.residual.head, tile.head)) +
+                                              (matrix_offset<C>(p.residual.head, tile.head) +
                                                (row[i] + line) * p.residual.row + column[i] + 8 * j + pair),
                                           p.beta != 0 && inside(any[i], row[i], column[i] + 8 * j));
           else

@@ -24,19 +24,6 @@ __device__ __forceinline__ void prefetch_slice(const SlicedTile& tile, int depth
   }
 }
 
-// The same by pointers (prefetch_lines).
-template <Kernel C>
-__device__ __forceinline__ void prefetch_slice_lines(const Params& p, const Extents<C>& z,
-                                                     const SlicedTile& tile, int depth, int rank) {
-  const int end = schedule::min(depth, rank + kFirstBlocks * C.config.cluster);
-#pragma unroll 1
-  for (int block = rank; block < end; block += C.config.cluster) {
-    const BlockBoxes<C> from(z.features, block);
-    prefetch_lines<C>(z, p.x, from, tile.column, tile.head, tile.multiplied);
-    if (tile.own < 0) prefetch_lines<C>(z, p.y, from, tile.row, tile.head, C.config.tile_m / kPanel);
-  }
-}
-
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_slice(const Params& p, const Ring<SliceGeometry<C>>& ring,
@@ -91,11 +78,6 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   if ((kAlone || C.shape.op == Op::kGram) && !C.shape.pointers && tile.any &&
       threadIdx.x == 128 * G::kConsumers)
     prefetch_slice<C>(tile, stream_k.depth, features, rank, map_dy, map_x);
-  if constexpr (C.shape.pointers) {
-    if (tile.any && threadIdx.x == 0) prefetch_pointers<C>(p, tile.head, 1, 0);
-    if (tile.any && threadIdx.x / 128 == G::kConsumers)
-      prefetch_slice_lines<C>(p, z, tile, stream_k.depth, rank);
-  }
   // Every block has begun, and the writes of its first threads are visible.
   if constexpr (kAlone)
     __syncthreads();
@@ -117,7 +99,6 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     return;
   }
   float sum[kN / 2], bias[4];
-  if (C.shape.pointers && tile.any && threadIdx.x == 0) prefetch_output<C>(p, tile.head);
   if (tile.any) {
     RingPosition<C.config.stages> at;
     const int count = (stream_k.depth - rank + kSlices - 1) / kSlices;
@@ -157,8 +138,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       ptx::named_barrier(1, 128 * G::kConsumers);
     else
       ptx::cluster_sync();
-    if (tile.any)
-      add_sent<C>(at_head<C>(p, tile.head), ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
+    if (tile.any) add_sent<C>(p, ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
   }
 }
 

@@ -45,26 +45,12 @@ __device__ __forceinline__ void store_f32(Output& output, const float* sum, cons
 template <Kernel C>
 inline constexpr bool kStagedOutput = !C.shape.accumulate && kTaps<C> == 1 && C.config.vec_c == 8 &&
                                       (C.shape.op != Op::kGram || C.shape.wdtype != DType::kF32);
-// A head's dW in its map.
-template <Kernel C>
-struct MappedOutput {
-  const Params& p;
-  int head;
-  __device__ __forceinline__ MappedMatrix operator()() const {
-    if constexpr (C.shape.pointers)
-      return in_memory(p.w, first_of<C.shape.wdtype>(p.w, p.w_head, head));
-    else
-      return {0, head};
-  }
-};
 template <Kernel C, class Output>
-__device__ __forceinline__ void store_panel(const Params& launch, Output& output, const float* sum,
+__device__ __forceinline__ void store_panel(const Params& p, Output& output, const float* sum,
                                             const TensorMap& map, int head, int tap, int tokens, int diag,
                                             int row, int column) {
   constexpr Shape s = C.shape;
   constexpr bool kStaged = kStagedOutput<C>;
-  const auto& p = at_head<C>(launch, head);
-  const MappedOutput<C> of{launch, head};
   const bool inside = s.fill == Fill::kLower ? column + 63 <= row + diag : column >= row + 63 + diag;
   const int lane = static_cast<int>(threadIdx.x % 32),
             own = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
@@ -83,6 +69,7 @@ __device__ __forceinline__ void store_panel(const Params& launch, Output& output
     } else if constexpr (s.op == Op::kGram) {
       const int first = column + lane % 4 * 2;  // the thread's first column
       const gram::PanelOfC<C> addend(p, head, row + own, first, tokens);
+      const MappedMatrix to = mapped_output<C>(p, head);
       const auto finish = [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
@@ -92,13 +79,13 @@ __device__ __forceinline__ void store_panel(const Params& launch, Output& output
         }
       };
       if constexpr (!kSymmetric)
-        output.store(sum, map, column, row, of, finish);
+        output.store(sum, map, column, row, to.c2, to.c3, finish);
       else if (inside)
-        output.store_mirrored(sum, map, column, row, of, finish);
+        output.store_mirrored(sum, map, column, row, to.c2, to.c3, finish);
       else
-        output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, of, finish);
+        output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, to.c2, to.c3, finish);
     } else {
-      output.store(sum, map, column, row, of, [&](const float* v, int c, unsigned(&r)[2]) {
+      output.store(sum, map, column, row, 0, head, [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
         for (int j = 0; j < 2; ++j)
           r[j] = pack<s.dtype>(keeps(own + 8 * j, c) ? v[2 * j] : 0.0f,

@@ -55,9 +55,10 @@ __device__ __forceinline__ void write_pair(const Params& p, int head, int tap, i
   const bool in0 = inside(column), in1 = inside(column + 1);
   const bool write0 = in0 || kZeros, write1 = (in1 || kZeros) && column + 1 < tokens;
   if (!write0 && !write1) return;
-  auto* const to = static_cast<Storage<kW>*>(p.w) +
-                   (head * p.w_head + row * p.w_row + static_cast<long long>(column) * kTaps<C> + tap +
-                    (kBand<C> ? band_width<C>(p) - 1 - row : 0));
+  auto* const to =
+      static_cast<Storage<kW>*>(matrix_origin<C>(p.w, p.w_head, head)) +
+      (matrix_offset<C>(p.w_head, head) + row * p.w_row + static_cast<long long>(column) * kTaps<C> + tap +
+       (kBand<C> ? band_width<C>(p) - 1 - row : 0));
   if constexpr (s.op == Op::kGram) {
     gram::values<C>(p, head, row, column, tokens, v0, v1);
     if (in0) gram::mirror<C>(p, head, row, column, v0);

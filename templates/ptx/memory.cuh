@@ -140,16 +140,4 @@ __device__ __forceinline__ void nanosleep(unsigned nanoseconds) {
   asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds));
 }
 
-// Eight bytes that another kernel may be writing: what was there or what will be (PTX ISA section 9.7.9.8, ld.relaxed).
-__device__ __forceinline__ unsigned long long load_relaxed(const void* p) {
-  unsigned long long v;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-  return v;
-}
-
-// The line of `p` into the L1, for loads behind it (as prefetch_l2).
-__device__ __forceinline__ void prefetch_l1(const void* p) {
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
-}
-
 }  // namespace trigen::ptx

@@ -503,17 +503,14 @@ TEST(Hopper, OverlappingLaunchesWait) {
 TEST(Hopper, EarlyLaunchesOverlapThoseFurtherBack) {
   const std::string fill =
       kernel_ptx("sm_90", {"u64"}, "mov.u32 %r1, 7;\nld.param.u64 %d2, [p0];\nst.global.u32 [%d2], %r1;");
-  const std::string
-      read = "ld.param.u64 %d2, [p0];\nld.global.u32 %r2, [%d2];\n",
-      relaxed = "ld.param.u64 %d2, [p0];\nld.relaxed.gpu.global.u32 %r2, [%d2];\n",  // of either value
-      wait = "griddepcontrol.wait;\n", trigger = "griddepcontrol.launch_dependents;\n";
+  const std::string read = "ld.param.u64 %d2, [p0];\nld.global.u32 %r2, [%d2];\n",
+                    wait = "griddepcontrol.wait;\n", trigger = "griddepcontrol.launch_dependents;\n";
   const struct {
     bool after_fill;  // else after anything
     std::string second, third, fault;
   } cases[] = {
       {true, wait + trigger, read + wait, ""},
       {true, trigger + wait, read + wait, "griddepcontrol.wait comes first"},
-      {true, trigger + wait, relaxed + wait, ""},
       {true, trigger + wait, wait + read, ""},
       {true, trigger, wait + read, "no thread of it waited"},
       {true, wait, read + wait, ""},
