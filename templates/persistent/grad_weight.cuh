@@ -173,9 +173,9 @@ __device__ __forceinline__ void prefetch_gram(const StreamK& stream_k, int featu
   const BlockBoxes<C> step(features, work.step);
 #pragma unroll 1
   for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks, work.end); ++block) {
-    const MappedMatrix of{work.copy, 0};
-    for (int i = 0; i < rows; ++i) prefetch_panel<C>(map_dy, from, 128 * work.row + kPanel * i, of);
-    for (int i = 0; i < columns; ++i) prefetch_panel<C>(map_x, from, 128 * work.column + kPanel * i, of);
+    const MappedMatrix of_head{work.copy, 0};
+    for (int i = 0; i < rows; ++i) prefetch_panel<C>(map_dy, from, 128 * work.row + kPanel * i, of_head);
+    for (int i = 0; i < columns; ++i) prefetch_panel<C>(map_x, from, 128 * work.column + kPanel * i, of_head);
     from.advance(step);
   }
 }

@@ -13,14 +13,15 @@ template <Kernel C>
 __device__ __forceinline__ void prefetch_slice(const SlicedTile& tile, int depth, int features, int rank,
                                                const TensorMap& map_dy, const TensorMap& map_x) {
   const int end = schedule::min(depth, rank + kFirstBlocks * C.config.cluster);
-  const MappedMatrix of{tile.head, 0};
+  const MappedMatrix of_head{tile.head, 0};
 #pragma unroll 1
   for (int block = rank; block < end; block += C.config.cluster) {
     const BlockBoxes<C> from(features, block);
-    for (int i = 0; i < tile.multiplied; ++i) prefetch_panel<C>(map_x, from, tile.column + kPanel * i, of);
+    for (int i = 0; i < tile.multiplied; ++i)
+      prefetch_panel<C>(map_x, from, tile.column + kPanel * i, of_head);
     if (tile.own >= 0) continue;
     for (int i = 0; i < C.config.tile_m / kPanel; ++i)
-      prefetch_panel<C>(map_dy, from, tile.row + kPanel * i, of);
+      prefetch_panel<C>(map_dy, from, tile.row + kPanel * i, of_head);
   }
 }
 
