@@ -89,7 +89,8 @@ class Block {
   __device__ __forceinline__ float begin_x(float eps) const {
     float scale = 1.0f;
     if (eps >= 0.0f) {
-      const float sampled = schedule::min(kBlocks * kSide, z_.D), sum = sum_of_cluster(panels_.sum_of_staged());
+      const float sampled = schedule::min(kBlocks * kSide, z_.D),
+                  sum = sum_of_cluster(panels_.sum_of_staged());
       scale = 4.0f * rsqrtf(sum * (z_.D / sampled));
     }
 #pragma unroll 1
@@ -180,7 +181,8 @@ class Block {
   __device__ __forceinline__ void multiply_turn(Halves& halves, Square& square, int i, float factor) const {
     float sum[kSums];
     multiply_panel<kSides, kBTD, kTurn * kGroups + kGroup>(sum, q(), panels_[i]);
-    add_square<kTurn == 0 ? 0 : 1, kTurn + 1 == kPanelTurns ? kPieces : 1>(square, panels_[i - 1], kGroup, i > 0);
+    add_square<kTurn == 0 ? 0 : 1, kTurn + 1 == kPanelTurns ? kPieces : 1>(square, panels_[i - 1], kGroup,
+                                                                           i > 0);
     ptx::wgmma_wait<1>();
     ptx::pin(sum);
     scale(sum, factor);
@@ -250,12 +252,14 @@ class Block {
     pin(square);
 #pragma unroll
     for (int piece = kFirst; piece < kEnd && is; ++piece) {
-      const int tile = square_tile(kSides, group, piece), row = row_of(tile), column = tile - tiles_above(row);
+      const int tile = square_tile(kSides, group, piece), row = row_of(tile),
+                column = tile - tiles_above(row);
       const unsigned left = x + row * kTileBytes, right = x + column * kTileBytes;
       if (piece < kPairsOfTiles)
         add_product<!kBTD, !kBTD, 2>(square.pair[piece < kPairsOfTiles ? piece : 0], left, right);
       else
-        add_product<!kBTD, !kBTD>(square.single[piece < kPairsOfTiles ? 0 : piece - kPairsOfTiles], left, right);
+        add_product<!kBTD, !kBTD>(square.single[piece < kPairsOfTiles ? 0 : piece - kPairsOfTiles], left,
+                                  right);
     }
     ptx::wgmma_commit();
   }
@@ -282,7 +286,8 @@ class Block {
         Halves halves;
 #pragma unroll
         for (int pair = 0; pair < kPairs; ++pair)
-          halves[pair] = ptx::f32x2_to_f16x2(sum_of_square(square, i, 2 * pair), sum_of_square(square, i, 2 * pair + 1));
+          halves[pair] =
+              ptx::f32x2_to_f16x2(sum_of_square(square, i, 2 * pair), sum_of_square(square, i, 2 * pair + 1));
         store_tile(halves, r() + tile * kTileBytes);
       }
       meet_block();
@@ -402,7 +407,8 @@ class Block {
   }
   // A matrix from the tiles of a product of two; in place of the left one all are read before one is stored.
   template <int kGroup>
-  __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const With& with) const {
+  __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to,
+                                          const With& with) const {
     Halves halves[kTurns];
     float sum[2][kSums];  // of two tiles: one is multiplied while the other one's sums become f16
     begin_turn<kGroup, 0>(sum[0], left, right);
@@ -426,8 +432,8 @@ class Block {
     }
   }
   template <int kGroup, int kTurn>
-  __device__ __forceinline__ static void finish_turn(Halves (&halves)[kTurns], float (&sum)[2][kSums], unsigned left,
-                                                     unsigned right, const With& with) {
+  __device__ __forceinline__ static void finish_turn(Halves (&halves)[kTurns], float (&sum)[2][kSums],
+                                                     unsigned left, unsigned right, const With& with) {
     constexpr int kTile = product_tile(kSides, kGroup, kTurn), kRow = row_of(kTile);
     constexpr bool kIsLast = kTurn + 1 == kTurns || product_tile(kSides, kGroup, kTurn + 1) < 0;
     if constexpr (!kIsLast) {
@@ -446,7 +452,8 @@ class Block {
       finish_turn<kGroup, kTurn + 1>(halves, sum, left, right, with);
     }
   }
-  __device__ __forceinline__ static void add_polynomial(float (&sum)[kSums], unsigned r, bool diagonal, const With& with) {
+  __device__ __forceinline__ static void add_polynomial(float (&sum)[kSums], unsigned r, bool diagonal,
+                                                        const With& with) {
     const int thread = thread_now();
     const Pairs pairs(r, thread);
 #pragma unroll
@@ -479,8 +486,8 @@ class Block {
                   inner = inner_begin + pair / 2 * 8 + (odd ? 8 : 0) + thread % 4 / 2 * 4;
         if (outer >= outers || inner >= inners) continue;
         Storage<kD>* const to = y + outer * p_.y.row + inner;
-        newton_schulz::store<kD, 4>(to, {odd ? other0 : sum[e], odd ? other1 : sum[e + 1], odd ? sum[f] : other0,
-                                         odd ? sum[f + 1] : other1});
+        newton_schulz::store<kD, 4>(to, {odd ? other0 : sum[e], odd ? other1 : sum[e + 1],
+                                         odd ? sum[f] : other0, odd ? sum[f + 1] : other1});
       }
     } else {
 #pragma unroll

@@ -32,18 +32,19 @@ class NewtonSchulz final : public Family {
     ConfigKey::Values sides;
     for (const int side : {128, 192, 256})
       if (side >= p.T) sides.push_back(side);
-    return {{&Config::tile_m, sides, "T in all, in tiles of 64 rows"},
-            {&Config::warps_m, {warps(c.tile_m)}, "a warpgroup for each two tiles, of 256 rows five"},
-            {&Config::warps_n, {1}},
-            {&Config::tile_n, {geometry::kSide}, "columns of a panel"},
-            {&Config::tile_k, {16}, "an instruction's depth"},
-            {&Config::stages, {1, 2}, "X stays in shared memory, or passes through a ring of panels"},
-            {&Config::split_k, {1}, "each block of a cluster makes what follows from R alone"},
-            {&Config::vec_a, {1}, "coefficients are read singly"},
-            powers_key(&Config::vec_b, vec, widths),
-            powers_key(&Config::vec_c, std::min(vec, 4), "a thread has two neighbours of y, with another's four"),
-            {&Config::cluster, {0, 2, 4, 8}},
-            {&Config::blocks, {0, 1}, "a block has an SM for itself"}};
+    return {
+        {&Config::tile_m, sides, "T in all, in tiles of 64 rows"},
+        {&Config::warps_m, {warps(c.tile_m)}, "a warpgroup for each two tiles, of 256 rows five"},
+        {&Config::warps_n, {1}},
+        {&Config::tile_n, {geometry::kSide}, "columns of a panel"},
+        {&Config::tile_k, {16}, "an instruction's depth"},
+        {&Config::stages, {1, 2}, "X stays in shared memory, or passes through a ring of panels"},
+        {&Config::split_k, {1}, "each block of a cluster makes what follows from R alone"},
+        {&Config::vec_a, {1}, "coefficients are read singly"},
+        powers_key(&Config::vec_b, vec, widths),
+        powers_key(&Config::vec_c, std::min(vec, 4), "a thread has two neighbours of y, with another's four"),
+        {&Config::cluster, {0, 2, 4, 8}},
+        {&Config::blocks, {0, 1}, "a block has an SM for itself"}};
   }
 
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
@@ -144,8 +145,8 @@ class NewtonSchulz final : public Family {
                  pushed = (1 - 1 / blocks) * geometry::tiles(c) * geometry::kTileBytes / 20000;
     const double of_side = geometry::turns(c) * 0.5 + 0.3, meeting = blocks > 1 ? 2 + 3 * pushed : 0.3,
                  pass = 0.6 * static_cast<double>(panels) + (c.stages == 1 ? 0 : 1);
-    const double elements = (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) /
-                            (geometry::threads(c) * blocks);
+    const double elements =
+        (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) / (geometry::threads(c) * blocks);
     return of_sides * of_side + static_cast<double>(rounds) * (2 * pass + meeting) + 2 + 0.35 * elements / 64;
   }
   // vec_c as wide as `vec` allows.
