@@ -130,8 +130,8 @@ class Block {
     square.finish();
     make_r(square, group);
   }
-  // X <- `factor` Q X panel by panel, each in its own place, and R = X X^T of what is X then. A panel is squared while the sums of the next
-  // one's Q X become f16.
+  // X <- `factor` Q X panel by panel, each in its own place, and R = X X^T of what is X then. A panel is squared while the sums
+  // of the next one's Q X become f16.
   __device__ __forceinline__ void square_pass(float factor) {
     const int group = group_now(), count = panels_.count();
     Sums square;
