@@ -12,6 +12,7 @@
 #pragma once
 
 #include "newton_schulz_sm90/panels.cuh"
+#include "newton_schulz_sm90/square.cuh"
 #include "ptx/cluster.cuh"
 
 namespace trigen::newton_schulz_sm90 {
@@ -33,11 +34,7 @@ class Block {
                 "warpgroups that share the pieces of X X^T, panels of 64 columns");
 
   using Halves = unsigned[kPairs];
-  // Sums of X X^T of a warpgroup, of pairs of tiles and of single ones.
-  static constexpr int kPairsOfTiles = kSides == 3 ? 0 : kSides / 2, kSingles = kPieces - kPairsOfTiles;
-  struct Square {
-    float pair[kPairsOfTiles + 1][2 * kSums], single[kSingles + 1][kSums];
-  };
+  using Sums = Square<kSides, kBTD>;
 
  public:
   __device__ __forceinline__ Block(const Params& p, unsigned char* shared)
@@ -89,7 +86,8 @@ class Block {
   __device__ __forceinline__ float begin_x(float eps) const {
     float scale = 1.0f;
     if (eps >= 0.0f) {
-      const float sampled = schedule::min(kBlocks * kSide, z_.D), sum = sum_of_cluster(panels_.sum_of_staged());
+      const float sampled = schedule::min(kBlocks * kSide, z_.D),
+                  sum = sum_of_cluster(panels_.sum_of_staged());
       scale = 4.0f * rsqrtf(sum * (z_.D / sampled));
     }
 #pragma unroll 1
@@ -118,27 +116,26 @@ class Block {
   // R = X X^T of x: a panel is multiplied while the next one comes.
   __device__ __forceinline__ void first_pass(float scale) const {
     const int group = group_now();
-    Square square;
-    clear(square);
+    Sums square;
+    square.clear();
 #pragma unroll 1
     for (int i = 0; i < panels_.count(); ++i) {
       panels_.take(i, scale);
       panels_.template wait_kept<1>();
       meet_block();
       panels_.keep(i);
-      add_square<0, kPieces>(square, panels_[i], group);
+      square.template add<0, kPieces>(panels_[i], group);
       ptx::wgmma_wait<1>();  // so the place of the panel before is free behind the next barrier
     }
-    ptx::wgmma_wait<0>();
-    pin(square);
+    square.finish();
     make_r(square, group);
   }
-  // X <- `factor` Q X panel by panel, each in its own place, and R = X X^T of what is X then. A panel is squared while the sums of the next
-  // one's Q X become f16.
+  // X <- `factor` Q X panel by panel, each in its own place, and R = X X^T of what is X then. A panel is squared while the sums
+  // of the next one's Q X become f16.
   __device__ __forceinline__ void square_pass(float factor) {
     const int group = group_now(), count = panels_.count();
-    Square square;
-    clear(square);
+    Sums square;
+    square.clear();
     panels_.begin_pass();
     if (group == 0) {
       square_panels<0>(square, factor);
@@ -151,17 +148,16 @@ class Block {
     make_r(square, group);
   }
   template <int kGroup>
-  __device__ __forceinline__ void square_panels(Square& square, float factor) const {
+  __device__ __forceinline__ void square_panels(Sums& square, float factor) const {
     const int count = panels_.count();
 #pragma unroll 1
     for (int i = 0; i < count; ++i) multiply_and_square<kGroup>(square, i, factor);
-    add_square<0, kPieces>(square, panels_[count - 1], kGroup);
-    ptx::wgmma_wait<0>();
-    pin(square);
+    square.template add<0, kPieces>(panels_[count - 1], kGroup);
+    square.finish();
   }
   // Panel i <- Q X, and the one before squared.
   template <int kGroup>
-  __device__ __forceinline__ void multiply_and_square(Square& square, int i, float factor) const {
+  __device__ __forceinline__ void multiply_and_square(Sums& square, int i, float factor) const {
     Halves halves[kPanelTurns];
     panels_.wait(i);
     multiply_turn<kGroup, 0>(halves[0], square, i, factor);
@@ -177,10 +173,11 @@ class Block {
     panels_.keep(i);
   }
   template <int kGroup, int kTurn>
-  __device__ __forceinline__ void multiply_turn(Halves& halves, Square& square, int i, float factor) const {
+  __device__ __forceinline__ void multiply_turn(Halves& halves, Sums& square, int i, float factor) const {
     float sum[kSums];
     multiply_panel<kSides, kBTD, kTurn * kGroups + kGroup>(sum, q(), panels_[i]);
-    add_square<kTurn == 0 ? 0 : 1, kTurn + 1 == kPanelTurns ? kPieces : 1>(square, panels_[i - 1], kGroup, i > 0);
+    square.template add<kTurn == 0 ? 0 : 1, kTurn + 1 == kPanelTurns ? kPieces : 1>(panels_[i - 1], kGroup,
+                                                                                    i > 0);
     ptx::wgmma_wait<1>();
     ptx::pin(sum);
     scale(sum, factor);
@@ -226,50 +223,7 @@ class Block {
     }
   }
 
-  __device__ __forceinline__ static void clear(Square& square) {
-#pragma unroll
-    for (int piece = 0; piece < kPairsOfTiles; ++piece) {
-#pragma unroll
-      for (int e = 0; e < 2 * kSums; ++e) square.pair[piece][e] = 0.0f;
-    }
-#pragma unroll
-    for (int piece = 0; piece < kSingles; ++piece) {
-#pragma unroll
-      for (int e = 0; e < kSums; ++e) square.single[piece][e] = 0.0f;
-    }
-  }
-  __device__ __forceinline__ static void pin(Square& square) {
-#pragma unroll
-    for (int piece = 0; piece < kPairsOfTiles; ++piece) ptx::pin(square.pair[piece]);
-#pragma unroll
-    for (int piece = 0; piece < kSingles; ++piece) ptx::pin(square.single[piece]);
-  }
-  // Begins pieces [kFirst, kEnd) of X X^T of a panel.
-  template <int kFirst, int kEnd>
-  __device__ __forceinline__ static void add_square(Square& square, unsigned x, int group, bool is = true) {
-    pin(square);
-#pragma unroll
-    for (int piece = kFirst; piece < kEnd && is; ++piece) {
-      const int tile = square_tile(kSides, group, piece), row = row_of(tile), column = tile - tiles_above(row);
-      const unsigned left = x + row * kTileBytes, right = x + column * kTileBytes;
-      if (piece < kPairsOfTiles)
-        add_product<!kBTD, !kBTD, 2>(square.pair[piece < kPairsOfTiles ? piece : 0], left, right);
-      else
-        add_product<!kBTD, !kBTD>(square.single[piece < kPairsOfTiles ? 0 : piece - kPairsOfTiles], left, right);
-    }
-    ptx::wgmma_commit();
-  }
-  // The i-th tile of the group's squares, -1 where that is above the diagonal.
-  __device__ __forceinline__ static int tile_of_square(int group, int i) {
-    const int tile = kSides == 3 ? square_tile(3, group, i) : square_tile(kSides, group, i / 2) + i % 2;
-    return kSides == 2 && group == 1 && i == 1 ? -1 : tile;
-  }
-  __device__ __forceinline__ static float sum_of_square(const Square& square, int tile, int e) {
-    const int pair = tile / 2;
-    return pair < kPairsOfTiles ? square.pair[pair < kPairsOfTiles ? pair : 0][tile % 2 * kSums + e]
-                                : square.single[pair < kPairsOfTiles ? 0 : tile - 2 * kPairsOfTiles][e];
-  }
-  __device__ __forceinline__ void make_r(Square& square, int group) const {
+  __device__ __forceinline__ void make_r(Sums& square, int group) const {
     panels_.template wait_kept<0>();
     if constexpr (kBlocks > 1) {
       add_blocks(square, group);
@@ -277,12 +231,12 @@ class Block {
       __syncthreads();  // R may lie where panels did
 #pragma unroll
       for (int i = 0; i < kSquareTiles; ++i) {
-        const int tile = tile_of_square(group, i);
+        const int tile = Sums::tile(group, i);
         if (tile < 0) continue;
         Halves halves;
 #pragma unroll
         for (int pair = 0; pair < kPairs; ++pair)
-          halves[pair] = ptx::f32x2_to_f16x2(sum_of_square(square, i, 2 * pair), sum_of_square(square, i, 2 * pair + 1));
+          halves[pair] = ptx::f32x2_to_f16x2(square.sum(i, 2 * pair), square.sum(i, 2 * pair + 1));
         store_tile(halves, r() + tile * kTileBytes);
       }
       meet_block();
@@ -319,14 +273,14 @@ class Block {
 
   // R of the sums of all blocks. Strip t of R is a warp's 16 rows of tile t / 4. Block t % kBlocks gets what all have of it,
   // fragments as they are, adds it up in the order of the ranks, rounds it and passes it on.
-  __device__ __forceinline__ void add_blocks(const Square& square, int group) const {
+  __device__ __forceinline__ void add_blocks(const Sums& square, int group) const {
     constexpr int kStrips = 4 * kTiles, kOwned = owned_strips(c), kWarps = kBlock / 32,
                   kOwnTurns = ceil_div(kOwned, kWarps);
     const unsigned lane = thread_now() % 32, warp = thread_now() / 32, rank = rank_;
     ptx::cluster_sync();  // nobody reads Q, Z and panels that pass any more
 #pragma unroll
     for (int i = 0; i < kSquareTiles; ++i) {
-      const int tile = tile_of_square(group, i);
+      const int tile = Sums::tile(group, i);
       if (tile < 0) continue;
       const unsigned thread = thread_now(), of = 4 * tile + thread / 32 % 4;
       const unsigned to = ptx::cluster_address(
@@ -334,8 +288,8 @@ class Block {
 #pragma unroll
       for (int part = 0; part < kSums / 4; ++part) {
         const int e = 4 * part;
-        ptx::store_cluster(to + 512 * part, sum_of_square(square, i, e), sum_of_square(square, i, e + 1),
-                           sum_of_square(square, i, e + 2), sum_of_square(square, i, e + 3));
+        ptx::store_cluster(to + 512 * part, square.sum(i, e), square.sum(i, e + 1), square.sum(i, e + 2),
+                           square.sum(i, e + 3));
       }
     }
     ptx::cluster_sync();
@@ -402,7 +356,8 @@ class Block {
   }
   // A matrix from the tiles of a product of two; in place of the left one all are read before one is stored.
   template <int kGroup>
-  __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to, const With& with) const {
+  __device__ __forceinline__ void product(unsigned left, unsigned right, unsigned to,
+                                          const With& with) const {
     Halves halves[kTurns];
     float sum[2][kSums];  // of two tiles: one is multiplied while the other one's sums become f16
     begin_turn<kGroup, 0>(sum[0], left, right);
@@ -426,8 +381,8 @@ class Block {
     }
   }
   template <int kGroup, int kTurn>
-  __device__ __forceinline__ static void finish_turn(Halves (&halves)[kTurns], float (&sum)[2][kSums], unsigned left,
-                                                     unsigned right, const With& with) {
+  __device__ __forceinline__ static void finish_turn(Halves (&halves)[kTurns], float (&sum)[2][kSums],
+                                                     unsigned left, unsigned right, const With& with) {
     constexpr int kTile = product_tile(kSides, kGroup, kTurn), kRow = row_of(kTile);
     constexpr bool kIsLast = kTurn + 1 == kTurns || product_tile(kSides, kGroup, kTurn + 1) < 0;
     if constexpr (!kIsLast) {
@@ -446,7 +401,8 @@ class Block {
       finish_turn<kGroup, kTurn + 1>(halves, sum, left, right, with);
     }
   }
-  __device__ __forceinline__ static void add_polynomial(float (&sum)[kSums], unsigned r, bool diagonal, const With& with) {
+  __device__ __forceinline__ static void add_polynomial(float (&sum)[kSums], unsigned r, bool diagonal,
+                                                        const With& with) {
     const int thread = thread_now();
     const Pairs pairs(r, thread);
 #pragma unroll
@@ -479,8 +435,8 @@ class Block {
                   inner = inner_begin + pair / 2 * 8 + (odd ? 8 : 0) + thread % 4 / 2 * 4;
         if (outer >= outers || inner >= inners) continue;
         Storage<kD>* const to = y + outer * p_.y.row + inner;
-        newton_schulz::store<kD, 4>(to, {odd ? other0 : sum[e], odd ? other1 : sum[e + 1], odd ? sum[f] : other0,
-                                         odd ? sum[f + 1] : other1});
+        newton_schulz::store<kD, 4>(to, {odd ? other0 : sum[e], odd ? other1 : sum[e + 1],
+                                         odd ? sum[f] : other0, odd ? sum[f + 1] : other1});
       }
     } else {
 #pragma unroll

@@ -34,9 +34,7 @@ TRIGEN_HOST_DEVICE constexpr int tiles(const Config& c) { return tiles_above(sid
 TRIGEN_HOST_DEVICE constexpr int row_of(int tile) { return (tile >= 1) + (tile >= 3) + (tile >= 6); }
 TRIGEN_HOST_DEVICE constexpr int blocks(const Config& c) { return c.cluster > 1 ? c.cluster : 1; }
 // Tiles that a warpgroup makes of a product of R, Z and Q; of a panel of Q X.
-TRIGEN_HOST_DEVICE constexpr int turns(const Config& c) {
-  return ceil_div(tiles(c), groups(c));
-}
+TRIGEN_HOST_DEVICE constexpr int turns(const Config& c) { return ceil_div(tiles(c), groups(c)); }
 // The tile of a warpgroup's turn, -1 where it has none: of those on the diagonal, which are stored twice, each has as many.
 TRIGEN_HOST_DEVICE constexpr int product_tile(int sides, int group, int turn) {
   if (sides == 2) return group == 0 ? turn : turn == 0 ? 2 : -1;
@@ -47,7 +45,9 @@ TRIGEN_HOST_DEVICE constexpr int panel_turns(const Config& c) { return ceil_div(
 // X X^T in pieces of one or two tiles side by side, as many and as wide for all warpgroups: of 256 rows 2, 2 and 1, of 192 two
 // single ones, of 128 a pair, the second one's with a tile above the diagonal that nobody stores.
 TRIGEN_HOST_DEVICE constexpr int pieces(int sides) { return sides == 4 ? 3 : sides == 3 ? 2 : 1; }
-TRIGEN_HOST_DEVICE constexpr int piece_tiles(int sides, int piece) { return sides == 3 || piece == 2 ? 1 : 2; }
+TRIGEN_HOST_DEVICE constexpr int piece_tiles(int sides, int piece) {
+  return sides == 3 || piece == 2 ? 1 : 2;
+}
 // A tile's number; of a piece its first one's.
 TRIGEN_HOST_DEVICE constexpr int square_tile(int sides, int group, int piece) {
   if (sides == 3) return 2 * group + piece;

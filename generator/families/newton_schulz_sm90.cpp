@@ -32,18 +32,19 @@ class NewtonSchulz final : public Family {
     ConfigKey::Values sides;
     for (const int side : {128, 192, 256})
       if (side >= p.T) sides.push_back(side);
-    return {{&Config::tile_m, sides, "T in all, in tiles of 64 rows"},
-            {&Config::warps_m, {warps(c.tile_m)}, "a warpgroup for each two tiles, of 256 rows five"},
-            {&Config::warps_n, {1}},
-            {&Config::tile_n, {geometry::kSide}, "columns of a panel"},
-            {&Config::tile_k, {16}, "an instruction's depth"},
-            {&Config::stages, {1, 2}, "X stays in shared memory, or passes through a ring of panels"},
-            {&Config::split_k, {1}, "each block of a cluster makes what follows from R alone"},
-            {&Config::vec_a, {1}, "coefficients are read singly"},
-            powers_key(&Config::vec_b, vec, widths),
-            powers_key(&Config::vec_c, std::min(vec, 4), "a thread has two neighbours of y, with another's four"),
-            {&Config::cluster, {0, 2, 4, 8}},
-            {&Config::blocks, {0, 1}, "a block has an SM for itself"}};
+    return {
+        {&Config::tile_m, sides, "T in all, in tiles of 64 rows"},
+        {&Config::warps_m, {warps(c.tile_m)}, "a warpgroup for each two tiles, of 256 rows five"},
+        {&Config::warps_n, {1}},
+        {&Config::tile_n, {geometry::kSide}, "columns of a panel"},
+        {&Config::tile_k, {16}, "an instruction's depth"},
+        {&Config::stages, {1, 2}, "X stays in shared memory, or passes through a ring of panels"},
+        {&Config::split_k, {1}, "each block of a cluster makes what follows from R alone"},
+        {&Config::vec_a, {1}, "coefficients are read singly"},
+        powers_key(&Config::vec_b, vec, widths),
+        powers_key(&Config::vec_c, std::min(vec, 4), "a thread has two neighbours of y, with another's four"),
+        {&Config::cluster, {0, 2, 4, 8}},
+        {&Config::blocks, {0, 1}, "a block has an SM for itself"}};
   }
 
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
@@ -135,17 +136,17 @@ class NewtonSchulz final : public Family {
   static double at_once(const Target& target, const Config& c, int sms) {
     return geometry::blocks(c) > 1 ? clusters_at_once(target, geometry::blocks(c)) : sms;
   }
-  // What a block does one after the other beside its products, us. Of an H100's clocks around phases (2026-11-28,
-  // docs/experiments/newton_schulz_sm90.md): a turn of a product 0.5 for the last wgmma, rounding and storing, a product's
-  // barriers 0.3; a panel of a pass 0.6 and the first one's way 1; R's sums of a cluster 2 and three times what is pushed at
-  // 20 bytes a ns (newton_schulz_sm80.cpp); 64 elements of x of a thread 0.35, of four bytes 1.4.
+  // What a block does one after the other beside its products, us. An H100 took 0.75 to 1.1 times the whole prediction
+  // (2026-11-28, docs/experiments/newton_schulz_sm90.md): a turn of a product 0.35 for the last wgmma, rounding and storing, a
+  // product's barriers 0.3; a panel of a pass 0.5 and the first one's way 1; R's sums of a cluster 2 and three times what is
+  // pushed at 20 bytes a ns (newton_schulz_sm80.cpp); 64 elements of x of a thread 0.35, of four bytes 1.4.
   static double chain(const Problem& p, const Config& c, int64_t rounds, int64_t panels, double of_sides) {
     const double blocks = geometry::blocks(c),
                  pushed = (1 - 1 / blocks) * geometry::tiles(c) * geometry::kTileBytes / 20000;
-    const double of_side = geometry::turns(c) * 0.5 + 0.3, meeting = blocks > 1 ? 2 + 3 * pushed : 0.3,
-                 pass = 0.6 * static_cast<double>(panels) + (c.stages == 1 ? 0 : 1);
-    const double elements = (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) /
-                            (geometry::threads(c) * blocks);
+    const double of_side = geometry::turns(c) * 0.35 + 0.3, meeting = blocks > 1 ? 2 + 3 * pushed : 0.3,
+                 pass = 0.5 * static_cast<double>(panels) + (c.stages == 1 ? 0 : 1);
+    const double elements =
+        (p.dtype == DType::kF32 ? 4 : 1) * static_cast<double>(p.T * p.D) / (geometry::threads(c) * blocks);
     return of_sides * of_side + static_cast<double>(rounds) * (2 * pass + meeting) + 2 + 0.35 * elements / 64;
   }
   // vec_c as wide as `vec` allows.

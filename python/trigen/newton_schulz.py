@@ -63,8 +63,8 @@ def suits_one_launch(n: int, m: int, k: int, clusters: bool, hopper: bool) -> bo
     has one SM there, up to eight where the GPU has clusters of thread blocks (Hopper and later). newton_schulz.hpp has the same rule.
     One H200, 2026-11-28, f32, us: 1 x 128 x 1024 58 for 74, 4 x 128 x 4096 87 for 95, 16 x 128 x 8192 250 for 275, 8 x 128 x 11008 193 for
     207, but 1 x 128 x 8192 143 for 86, 1 x 64 x 16384 102 for 86. Without clusters, on an H100: 64 x 128 x 1024 180 for 339, 128 x 128 x 4096
-    581 for 1295, but 16 x 128 x 4096 440 for 209. Of 129 to 256 rows, by wgmma, which Hopper alone has, on an H100: 32 x 256 x 256 100 for
-    123, 32 x 160 x 512 100 for 138, 64 x 192 x 768 141 for 224, 128 x 256 x 1024 531 for 731, but 8 x 256 x 2048 154 for 124."""
+    581 for 1295, but 16 x 128 x 4096 440 for 209. Of 129 to 256 rows, by wgmma, which Hopper alone has, on an H100: 32 x 256 x 256 95 for
+    123, 32 x 160 x 512 70 for 138, 64 x 192 x 768 96 for 224, 128 x 256 x 1024 291 for 731, but 16 x 256 x 1024 135 for 134."""
     if m > 128:
         return hopper and k <= 4 * m and (n >= 64 or (n >= 32 and m * k <= 160 * 512))
     if clusters:

@@ -27,7 +27,8 @@ class Panels {
   static_assert(kEach * kVec * kBlock == kOuter * kInner, "all threads have as many vectors");
 
  public:
-  __device__ __forceinline__ Panels(const Params& p, const Sizes& z, unsigned control, unsigned shared, int matrix, int rank)
+  __device__ __forceinline__ Panels(const Params& p, const Sizes& z, unsigned control, unsigned shared,
+                                    int matrix, int rank)
       : z_(z),
         row_(p.x.row),
         full_(control),

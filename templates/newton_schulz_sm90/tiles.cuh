@@ -24,7 +24,8 @@ __device__ __forceinline__ unsigned tile_of(unsigned matrix, int row, int column
 // sum = A B + (keep ? sum : 0) of two tiles, or of kTiles of B side by side. kTransposeA: the rows of A's tile are k;
 // kTransposeB: those of B's are.
 template <int kTransposeA, int kTransposeB, int kTiles = 1>
-__device__ __forceinline__ void add_product(float (&sum)[kTiles * kSums], unsigned a, unsigned b, int keep = 1) {
+__device__ __forceinline__ void add_product(float (&sum)[kTiles * kSums], unsigned a, unsigned b,
+                                            int keep = 1) {
   const unsigned long long left = ptx::descriptor(a, kTileBytes), right = ptx::descriptor(b, kTileBytes);
   constexpr int kStepA = (kTransposeA ? 16 * 2 * kSide : 32) >> 4,
                 kStepB = (kTransposeB ? 16 * 2 * kSide : 32) >> 4;
@@ -92,7 +93,8 @@ struct Pairs {
 };
 // Of a symmetric tile on the diagonal: what is on and below that, to both of its places. Roundings that differ in the two
 // triangles would grow in later steps (newton_schulz_sm80.cuh).
-__device__ __forceinline__ void store_symmetric(const unsigned (&halves)[kSums / 2], unsigned tile, int thread) {
+__device__ __forceinline__ void store_symmetric(const unsigned (&halves)[kSums / 2], unsigned tile,
+                                                int thread) {
   const int lane = thread % 32, strip = thread % 128 / 32;
   const Pairs pairs(tile, thread);
   const unsigned mirrored = at(tile, lane / 4, 16 * strip + lane % 4 * 2);

@@ -15,7 +15,8 @@ __device__ __forceinline__ void bulk_load(unsigned shared, const void* from, uns
 
 // The other way; belongs to the thread's current bulk group (tma.cuh).
 __device__ __forceinline__ void bulk_store(void* to, unsigned shared, unsigned bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared), "r"(bytes)
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared),
+               "r"(bytes)
                : "memory");
 }
 

@@ -231,7 +231,8 @@ class Wgmma : public ::testing::Test {
     // Sizes that come at run time cost a few bytes.
     if (candidate.family->name() == "wgmma_split_sm90" && candidate.generic) spilled = 256;
     // 160 sums of R, and where a cluster's have their owners.
-    if (candidate.family->name() == "newton_schulz_sm90" && candidate.config.tile_m == 256 && candidate.config.cluster > 1)
+    if (candidate.family->name() == "newton_schulz_sm90" && candidate.config.tile_m == 256 &&
+        candidate.config.cluster > 1)
       spilled = 200;
     EXPECT_LE(resources_of(binary).spill_bytes, spilled);
   }

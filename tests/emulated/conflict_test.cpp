@@ -69,7 +69,8 @@ const Kernel kKernels[] = {
     {"newton_schulz_cluster_narrow", "sm_90a", "newton_schulz,dtype=bf16,B=1,T=96,D=256,K=4",
      "newton_schulz_sm80:tile=96x64x16,warps=2x2,stages=2,splitk=1,vec=1x8x2,cluster=2"},
     {"newton_schulz_wgmma", "sm_90a", "newton_schulz,dtype=bf16,B=1,T=256,D=128,K=2",
-     "newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x8x4,blocks=1", 8},  // R's diagonal, once
+     "newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x8x4,blocks=1",
+     8},  // R's diagonal, once
     {"newton_schulz_wgmma_cluster", "sm_90a", "newton_schulz,dtype=bf16,B=1,T=192,D=320,K=3,layout=bdt",
      "newton_schulz_sm90:tile=192x64x16,warps=12x1,stages=1,splitk=1,vec=1x8x4,cluster=2,blocks=1", 12},
     {"mma_tma_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=256,D=128",

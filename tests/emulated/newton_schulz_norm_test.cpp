@@ -33,8 +33,9 @@ TEST_P(Norm, IsThatOfAllPanels) {
   const auto place = static_cast<size_t>(&x - bench->list().tensors.data());
   ASSERT_EQ(p.dtype, DType::kF32);
   // The columns of first panels by one factor, the others by another.
-  for (const auto& [first, others] : {std::pair(1.0f, 1.0f), std::pair(1e-3f, 1.0f), std::pair(0.0f, 1.0f),
-                                      std::pair(1e3f, 1.0f), std::pair(1.0f, 0.0f), std::pair(1e-10f, 1e-10f)}) {
+  for (const auto& [first, others] :
+       {std::pair(1.0f, 1.0f), std::pair(1e-3f, 1.0f), std::pair(0.0f, 1.0f), std::pair(1e3f, 1.0f),
+        std::pair(1.0f, 0.0f), std::pair(1e-10f, 1e-10f)}) {
     SCOPED_TRACE(::testing::Message() << "first panels times " << first << ", others times " << others);
     HostBuffers inputs = bench->inputs();
     const int64_t panels = (p.D + 63) / 64, blocks = std::max(1, candidate->config.cluster);
@@ -61,14 +62,15 @@ TEST_P(Norm, IsThatOfAllPanels) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, Norm,
-    ::testing::Values(Case{"newton_schulz_sm90:tile=128x64x16,warps=8x1,stages=2,splitk=1,vec=1x4x2",
-                           "newton_schulz,dtype=f32,B=1,T=80,D=332,K=4"},
-                      Case{"newton_schulz_sm90:tile=128x64x16,warps=8x1,stages=1,splitk=1,vec=1x4x2,cluster=2",
-                           "newton_schulz,dtype=f32,B=1,T=72,D=330,K=5,layout=bdt"},
-                      Case{"newton_schulz_sm90:tile=192x64x16,warps=12x1,stages=2,splitk=1,vec=1x1x1,cluster=2",
-                           "newton_schulz,dtype=f32,B=1,T=131,D=150,K=2"},
-                      Case{"newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x1x1",
-                           "newton_schulz,dtype=f32,B=1,T=194,D=140,K=2"}));
+    ::testing::Values(
+        Case{"newton_schulz_sm90:tile=128x64x16,warps=8x1,stages=2,splitk=1,vec=1x4x2",
+             "newton_schulz,dtype=f32,B=1,T=80,D=332,K=4"},
+        Case{"newton_schulz_sm90:tile=128x64x16,warps=8x1,stages=1,splitk=1,vec=1x4x2,cluster=2",
+             "newton_schulz,dtype=f32,B=1,T=72,D=330,K=5,layout=bdt"},
+        Case{"newton_schulz_sm90:tile=192x64x16,warps=12x1,stages=2,splitk=1,vec=1x1x1,cluster=2",
+             "newton_schulz,dtype=f32,B=1,T=131,D=150,K=2"},
+        Case{"newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x1x1",
+             "newton_schulz,dtype=f32,B=1,T=194,D=140,K=2"}));
 
 }  // namespace
 }  // namespace trigen

@@ -165,23 +165,23 @@ TEST_P(PointerArrays, MatricesAnywhereGiveTheBitsOfOneTensor) {
 // an element's alignment.
 INSTANTIATE_TEST_SUITE_P(
     Configs, PointerArrays,
-    ::testing::Values(Case{"newton_schulz_sm80:tile=48x32x16,warps=1x1,stages=1,splitk=1,vec=1x8x2",
-                           "newton_schulz,dtype=bf16,B=5,T=40,D=104,K=5"},
-                      Case{"newton_schulz_sm80:tile=64x32x16,warps=2x2,stages=2,splitk=1,vec=1x1x1",
-                           "newton_schulz,dtype=bf16,B=3,H=2,T=33,D=131,K=7,align=2"},
-                      Case{"newton_schulz_sm80:tile=32x32x16,warps=2x1,stages=1,splitk=1,vec=1x4x1",
-                           "newton_schulz,dtype=f32,B=4,H=2,T=24,D=33,K=2,layout=bdt"},
-                      Case{"newton_schulz_sm80:tile=32x32x16,warps=1x2,stages=1,splitk=1,vec=1x2x2,cluster=2",
-                           "newton_schulz,dtype=f16,B=3,T=18,D=70,K=5,align=4"},
-                      Case{"newton_schulz_sm80:tile=32x32x16,warps=2x2,stages=2,splitk=1,vec=1x1x1,cluster=8",
-                           "newton_schulz,dtype=bf16,B=1,H=3,T=29,D=485,K=8,align=2,layout=bdt"},
-                      Case{"newton_schulz_sm80:tile=32x32x16,warps=2x2,stages=2,splitk=1,vec=1x1x1,cluster=4",
-                           "newton_schulz,dtype=f32,B=4,T=29,D=200,K=4"},
-                      Case{
-                          "newton_schulz_sm90:tile=192x64x16,warps=12x1,stages=1,splitk=1,vec=1x1x1,cluster=2",
-                          "newton_schulz,dtype=bf16,B=2,H=2,T=131,D=147,K=3,align=2"},
-                      Case{"newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x2x2",
-                           "newton_schulz,dtype=f32,B=2,T=194,D=70,K=3,align=8,layout=bdt"}));
+    ::testing::Values(
+        Case{"newton_schulz_sm80:tile=48x32x16,warps=1x1,stages=1,splitk=1,vec=1x8x2",
+             "newton_schulz,dtype=bf16,B=5,T=40,D=104,K=5"},
+        Case{"newton_schulz_sm80:tile=64x32x16,warps=2x2,stages=2,splitk=1,vec=1x1x1",
+             "newton_schulz,dtype=bf16,B=3,H=2,T=33,D=131,K=7,align=2"},
+        Case{"newton_schulz_sm80:tile=32x32x16,warps=2x1,stages=1,splitk=1,vec=1x4x1",
+             "newton_schulz,dtype=f32,B=4,H=2,T=24,D=33,K=2,layout=bdt"},
+        Case{"newton_schulz_sm80:tile=32x32x16,warps=1x2,stages=1,splitk=1,vec=1x2x2,cluster=2",
+             "newton_schulz,dtype=f16,B=3,T=18,D=70,K=5,align=4"},
+        Case{"newton_schulz_sm80:tile=32x32x16,warps=2x2,stages=2,splitk=1,vec=1x1x1,cluster=8",
+             "newton_schulz,dtype=bf16,B=1,H=3,T=29,D=485,K=8,align=2,layout=bdt"},
+        Case{"newton_schulz_sm80:tile=32x32x16,warps=2x2,stages=2,splitk=1,vec=1x1x1,cluster=4",
+             "newton_schulz,dtype=f32,B=4,T=29,D=200,K=4"},
+        Case{"newton_schulz_sm90:tile=192x64x16,warps=12x1,stages=1,splitk=1,vec=1x1x1,cluster=2",
+             "newton_schulz,dtype=bf16,B=2,H=2,T=131,D=147,K=3,align=2"},
+        Case{"newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x2x2",
+             "newton_schulz,dtype=f32,B=2,T=194,D=70,K=3,align=8,layout=bdt"}));
 
 // gram: tiles of a block, pairs and squares of a cluster; slices alone and of three blocks; warpgroups that take turns; sums that a
 // second launch adds; operands as they lie in both layouts, and packed; stores by TMA, in pairs and by elements; D of f32; every
