@@ -14,9 +14,7 @@ using persistent::kSharedLimit;
 
 inline constexpr int kBarrierBytes = 512;  // at the end of shared memory
 inline constexpr int kMostStages = 12;
-// Of the last warpgroup: threads that load, and others that mask W in shared memory, where nothing that they wait for holds
-// up a load.
-inline constexpr int kLoaders = 64, kMaskers = 64;
+inline constexpr int kLoaders = 128;
 // A row of 64 features that begins anywhere touches nine pieces of 16 bytes. 144 bytes also keep fragments' rows off each
 // other's banks, but for the 3 words by which these begin apart.
 inline constexpr int kPieceBytes = 16, kRowPieces = 9, kRowBytes = kRowPieces * kPieceBytes;
@@ -25,7 +23,7 @@ inline constexpr int kRowsBytes = kPanel * kRowBytes;  // 64 tokens of them
 // Warpgroups that multiply, each with 64 features (the product's rows, as wgmma has them); columns are tokens.
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_n / kPanel; }
 TRIGEN_HOST_DEVICE constexpr int token_panels(const Config& c) { return c.tile_m / kPanel; }
-TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * consumers(c) + kLoaders + kMaskers; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * consumers(c) + kLoaders; }
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
   return token_panels(c) * kPanelBytes + consumers(c) * kRowsBytes;
 }

@@ -37,7 +37,7 @@ class Rows final : public PersistentKernel {
             {&Config::warps_m, {c.tile_n / 16}, "a warpgroup multiplies 64 features"},
             {&Config::warps_n, {1}, "a warpgroup is 4 warps along the features"},
             {&Config::cluster, {1}, "blocks share nothing"},
-            range_key(&Config::stages, 2, geometry::kMostStages),
+            range_key(&Config::stages, c.weights == Access::kPacked ? 2 : 4, geometry::kMostStages),
             {&Config::split_k, {1}, "is for grad_weight and gram"},
             raster_key(),
             weights_key(p),

@@ -44,8 +44,8 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD,
                 "16-bit features, contiguous");
   static_assert(C.shape.K <= 1 && C.shape.pad == 0 && C.shape.w == WeightForm::kDense, "one tap of a matrix");
-  static_assert(!kMasks || C.shape.wdtype == C.shape.dtype,
-                "what TMA brings is masked where it lies, not rounded");
+  static_assert(!kMasks || (C.shape.wdtype == C.shape.dtype && kStages > 3),
+                "16-bit W, masked two stages later; a stage is released once products of the next one run");
   static_assert(c.tile_m % kPanel == 0 && c.tile_m <= 256, "tokens, by wgmma's widths");
   static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
   static_assert(c.tile_k == kPanel && c.cluster == 1, "one 128-byte swizzled row of W; blocks share nothing");

@@ -15,7 +15,7 @@
 
 namespace trigen::wgmma_rows_sm90 {
 
-// The loading threads. Each has a piece of the same rows of every block of k, and all of a row's ninth one.
+// The loading warpgroup. Each thread has a piece of the same rows of every block of k; the ninth pieces are one for each thread.
 template <Kernel C>
 __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, TileScheduler walk,
                                              const Panels& panels, const Activations& in, int B,
@@ -24,11 +24,12 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
   using G = Geometry<C>;
   constexpr int kOthers = kRowPieces - 1,
                 kLines = kLoaders / kOthers;  // rows that the loaders bring at a time
-  static_assert(kLoaders == kPanel, "a ninth piece for each thread");
-  const int line = thread / kOthers;
+  const int line = thread / kOthers, ninth_line = thread % kPanel;
   const unsigned to = line * kRowBytes + thread % kOthers * kPieceBytes,
                  ninth_to = thread * kRowBytes + kOthers * kPieceBytes;
   RingPosition<G::kStages> at;
+  Unmasked before[2];          // the last two stages
+  unsigned landed_phases = 0;  // bit n: parity of stage n's next masked block
   for (int row = 0, column = 0; walk.next(row, column);) {
     int head;
     const int panel = panels.first<1, G::kConsumers>(column, head, 0), first = row * C.config.tile_m;
@@ -36,16 +37,15 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
       return Piece(RowPanel(in, panels, panel + group, head, B, z.features), own_line, number);
     };
     const Piece own[2] = {piece(0, line, thread % kOthers), piece(G::kConsumers - 1, line, thread % kOthers)};
-    const Piece ninth[2] = {piece(0, thread, kOthers), piece(G::kConsumers - 1, thread, kOthers)};
+    const Piece ninth = piece(thread / kPanel % G::kConsumers, ninth_line, kOthers);
     const int end = blocks_reached<C>(first, 0, z.diag, blocks);
     for (int block = 0; block < end; ++block) {
-      const int k = first_k<C>(block, blocks);
+      const int k = first_k<C>(block, blocks), count = panels_reached<C>(first, block, z.diag, blocks);
+      const bool masks = crosses_diagonal<C>(first, count, block, z.diag, blocks);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
       if (thread == 0) {
-        const int count = panels_reached<C>(first, block, z.diag, blocks);
-        const unsigned landed =
-            crosses_diagonal<C>(first, count, block, z.diag, blocks) ? G::landed(ring, at.stage) : full;
+        const unsigned landed = masks ? G::landed(ring, at.stage) : full;
         ptx::mbarrier_arrive_expect(landed, count * kPanelBytes);
 #pragma unroll 1
         for (int i = 0; i < count; ++i) {
@@ -57,19 +57,30 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Tile
       const int left = z.tokens - k;
 #pragma unroll
       for (int group = 0; group < G::kConsumers; ++group) {
-        const unsigned rows = ring.b(at.stage) + group * kRowsBytes;
+        const unsigned rows = ring.b(at.stage) + group * kRowsBytes + to;
         const char* from = own[group].from + 2 * k * in.row;
 #pragma unroll
         for (int i = 0; i < kPanel; i += kLines) {
-          ptx::cp_async<kPieceBytes>(rows + to + i * kRowBytes, from, i + line < left ? own[group].valid : 0);
+          ptx::cp_async<kPieceBytes>(rows + i * kRowBytes, from, i + line < left ? own[group].valid : 0);
           from += 2 * kLines * in.row;
         }
-        ptx::cp_async<kPieceBytes>(rows + ninth_to, ninth[group].from + 2 * k * in.row,
-                                   thread < left ? ninth[group].valid : 0);
       }
+      if (thread < kPanel * G::kConsumers)
+        ptx::cp_async<kPieceBytes>(ring.b(at.stage) + ninth_to, ninth.from + 2 * k * in.row,
+                                   ninth_line < left ? ninth.valid : 0);
       ptx::cp_async_arrive(full);
+      if constexpr (G::kMasks) {
+        finish_masked<C>(ring, before[0], thread);
+        before[0] = before[1];
+        before[1] = {at.stage, masks ? count : 0, first + z.diag - k, landed_phases >> at.stage & 1};
+        if (masks) landed_phases ^= 1u << at.stage;
+      }
       at.advance();
     }
+  }
+  if constexpr (G::kMasks) {
+    finish_masked<C>(ring, before[0], thread);
+    finish_masked<C>(ring, before[1], thread);
   }
 }
 
@@ -169,11 +180,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& we
   persistent::split_roles<G>(
       [&](unsigned thread) {
         ptx::wait_for_launches_before();
-        if (thread < kLoaders)
-          load_product<C>(ring, walk, panels, C.shape.op == Op::kGradInput ? p.y : p.x, p.B, z, blocks,
-                          weights, static_cast<int>(thread));
-        else if (G::kMasks)
-          mask_weights<C>(ring, walk, z, blocks, static_cast<int>(thread) - kLoaders);
+        load_product<C>(ring, walk, panels, C.shape.op == Op::kGradInput ? p.y : p.x, p.B, z, blocks, weights,
+                        static_cast<int>(thread));
       },
       [&](unsigned group) {
         ptx::wait_for_launches_before();

@@ -1,5 +1,5 @@
-// W as it lies: once TMA has brought a block that crosses the diagonal, threads that do nothing else write zeros outside the
-// triangle.
+// W as it lies, blocks of it that cross the diagonal: once TMA has brought one, the loading warpgroup writes zeros outside
+// the triangle, two blocks of k later, so that it need not wait.
 #pragma once
 
 #include "ptx/cluster.cuh"
@@ -8,13 +8,19 @@
 
 namespace trigen::wgmma_rows_sm90 {
 
+// A stage whose panels of W are not masked yet; count 0: none.
+struct Unmasked {
+  int stage = 0, count = 0, distance = 0;  // panels; the tile's first token + diag - k
+  unsigned parity = 0;
+};
+
 // Zeros in a panel of 64 x 64 that crosses the diagonal. `distance`: its first token + diag - k.
 template <Kernel C>
 __device__ __forceinline__ void mask_panel(unsigned panel, int distance, int thread) {
   constexpr bool kTransposed = Geometry<C>::kTransposed;
   constexpr bool kFirst =
       (product_fill(C.shape) == Fill::kLower) != kTransposed;  // a line keeps its first elements
-  constexpr int kChunk = 8, kLines = kMaskers / (kPanel / kChunk);
+  constexpr int kChunk = 8, kLines = kLoaders / (kPanel / kChunk);
   const int chunk = thread % (kPanel / kChunk);
 #pragma unroll 1
   for (int line = thread / (kPanel / kChunk); line < kPanel; line += kLines) {
@@ -34,31 +40,22 @@ __device__ __forceinline__ void mask_panel(unsigned panel, int distance, int thr
   }
 }
 
-// The masking threads: of every block that crosses the diagonal, when it has landed.
+// Every thread of the loading warpgroup: masks a stage and hands it on.
 template <Kernel C>
-__device__ __forceinline__ void mask_weights(const Ring<Geometry<C>>& ring, TileScheduler walk,
-                                             const persistent::Extents<C>& z, int blocks, int thread) {
+__device__ __forceinline__ void finish_masked(const Ring<Geometry<C>>& ring, const Unmasked& own,
+                                              int thread) {
   using G = Geometry<C>;
-  RingPosition<G::kStages> at;
-  unsigned phases = 0;  // bit n: parity of the next such block in stage n
-  for (int row = 0, column = 0; walk.next(row, column);) {
-    const int first = row * C.config.tile_m, end = blocks_reached<C>(first, 0, z.diag, blocks);
-    for (int block = 0; block < end; ++block, at.advance()) {
-      const int count = panels_reached<C>(first, block, z.diag, blocks);
-      if (!crosses_diagonal<C>(first, count, block, z.diag, blocks)) continue;
-      ptx::mbarrier_wait(G::landed(ring, at.stage), phases >> at.stage & 1);
-      phases ^= 1u << at.stage;
+  if (own.count == 0) return;
+  ptx::mbarrier_wait(G::landed(ring, own.stage), own.parity);
 #pragma unroll 1
-      for (int i = 0; i < count; ++i) {
-        const int distance = panel_token<C>(first, i) + z.diag - first_k<C>(block, blocks);
-        if (product_fill(C.shape) == Fill::kLower ? distance < kPanel - 1 : distance > 1 - kPanel)
-          mask_panel<C>(ring.a(at.stage) + i * kPanelBytes, distance, thread);
-      }
-      ptx::fence_async_shared();
-      ptx::named_barrier(1 + G::kConsumers, kMaskers);
-      if (thread == 0) ptx::mbarrier_arrive(ring.full(at.stage));
-    }
+  for (int i = 0; i < own.count; ++i) {
+    const int distance = panel_token<C>(own.distance, i);
+    if (product_fill(C.shape) == Fill::kLower ? distance < kPanel - 1 : distance > 1 - kPanel)
+      mask_panel<C>(ring.a(own.stage) + i * kPanelBytes, distance, thread);
   }
+  ptx::fence_async_shared();
+  ptx::named_barrier(1 + G::kConsumers, kLoaders);
+  if (thread == 0) ptx::mbarrier_arrive(ring.full(own.stage));
 }
 
 }  // namespace trigen::wgmma_rows_sm90

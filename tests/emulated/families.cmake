@@ -470,6 +470,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                       --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x${width}x${width},cluster=1,blocks=1,weights=packed)
     endforeach()
   endforeach()
+  add_verify_test(rows.exchange rows_exchange --limit 2e8 --family wgmma_rows_sm90)
   foreach(run 256x128:8:4 192x128:8:4 128x128:8:6 64x64:4:4)
     name_parts(${run} tile warps stages)
     add_verify_test(rows.direct.${tile} rows_direct --limit 2e8 --family wgmma_rows_sm90
