@@ -109,8 +109,8 @@ newton_schulz newton_schulz --limit 1e9 --family newton_schulz_sm80
 newton_schulz_cluster newton_schulz --limit 1e9 --family newton_schulz_sm80 --config tile=128x64x16,warps=4x2,stages=1,splitk=1,vec=1x1x2,cluster=2
 newton_schulz_passes newton_schulz --limit 1e9 --family newton_schulz_sm80 --config tile=128x64x16,warps=4x2,stages=2,splitk=1,vec=1x1x1,cluster=4
 newton_schulz_wgmma newton_schulz_sm90 --limit 1e9 --family newton_schulz_sm90 --config tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x1x1,blocks=1
-newton_schulz_wgmma_shared newton_schulz_sm90 --limit 1e9 --family newton_schulz_sm90 --config tile=256x64x16,warps=8x1,stages=2,splitk=4,vec=1x1x1,cluster=4,blocks=1
-newton_schulz_wgmma_stays newton_schulz_sm90 --limit 1e9 --family newton_schulz_sm90 --config tile=256x64x16,warps=8x1,stages=1,splitk=4,vec=1x1x1,cluster=4,blocks=1
+newton_schulz_wgmma_cluster newton_schulz_sm90 --limit 1e9 --family newton_schulz_sm90 --config tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x1x1,cluster=4,blocks=1
+newton_schulz_wgmma_stays newton_schulz_sm90 --limit 1e9 --family newton_schulz_sm90 --config tile=256x64x16,warps=8x1,stages=1,splitk=1,vec=1x1x1,cluster=4,blocks=1
 scan scan --family scan --config tile=64x32x8,warps=4x1,stages=3,splitk=2,vec=1x8x2
 scan_tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=2,vec=1x8x8
 scan_cluster scan --family scan --config tile=64x32x8,warps=4x1,stages=2,splitk=1,vec=1x8x2,cluster=4
