@@ -335,7 +335,7 @@ TEST(Families, SplitConfigsAreLegal) {
   const Target& target = *llvm::cantFail(find_target("sm_90a"));
   RandomProblem random(21);
   int served = 0;
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 5000; ++i) {
     Problem p = random.next();
     if (p.math != Math::kF16x3) continue;
     if (i % 2 == 0) p.K = 1, p.pad = 0, p.layout = Layout::kBTD;
