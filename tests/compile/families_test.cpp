@@ -72,6 +72,12 @@ std::vector<Case> cases() {
        {"forward,dtype=bf16,B=4,T=192,D=64,epilogue=bias", "grad_input,dtype=f16,B=16,T=32,D=256,wdtype=f32",
         "forward,dtype=f16,B=3,H=2,T=120,D=136,epilogue=bias+gelu", "grad_input,dtype=bf16,B=8,T=64,D=512"})
     out.push_back({problem, false});
+  // Rows that begin at any element, which have one, and matrices anywhere.
+  for (const char* problem :
+       {"forward,dtype=bf16,B=4,T=300,D=129,epilogue=bias+gelu", "grad_input,dtype=f16,B=8,T=128,D=250",
+        "forward,dtype=f16,B=2,H=2,T=512,D=63,wdtype=f32,epilogue=bias+residual",
+        "gram,dtype=bf16,B=1,H=4,T=256,D=192,pointers=1,epilogue=mirror"})
+    out.push_back({problem, false});
   for (const char* sizes : {"dtype=bf16,B=64,T=128,D=1024,K=5", "dtype=f32,B=3,T=77,D=90,K=5,layout=bdt",
                             "dtype=bf16,B=32,T=256,D=256,K=5"})
     for (const bool generic : {false, true}) out.push_back({std::string("newton_schulz,") + sizes, generic});
