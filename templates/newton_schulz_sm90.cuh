@@ -96,6 +96,7 @@ class Block {
       if (sure) return 1.0f;
       const float square = diagonal_of_r();
       if (square >= 1.0f && square <= 256.0f) return 1.0f / fmaxf(sqrtf(square), scale * eps);
+      panels_.wait_stored();
       __syncthreads();  // all have read the sums of before
       scale = newton_schulz::scale_of(sqrtf(sum_of_cluster(panels_.sum_of_squares())), eps);
       panels_.stage(0);

@@ -180,7 +180,8 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
     target[i] = element<C>(to, batch + batches_on, h, t, 0);
     at[i] = (index - line * pieces) * kEach<kType> - (kInto ? 0 : elements_into_piece<kType>(target[i]));
     // A row's neighbours are those of its head, or what the product left in a slot of 16-bit data.
-    const bool dense = from.row == features, left = !kInto && kType != DType::kF32;
+    const bool dense = from.row == features && features >= kEach<kType>,
+               left = !kInto && kType != DType::kF32;
     load[i].issue(element<C>(from, batch + batches_on, h, t, 0), at[i], features, left || (dense && t > 0),
                   left || (dense && t + 1 < tokens));
   }

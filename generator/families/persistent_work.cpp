@@ -94,11 +94,12 @@ void put_product(Work& work, const Problem& p, const ProductWalk& walk, const st
   });
 }
 
-void put_common_bytes(Work& work, const Problem& p, const Config& c, const ProductWalk& walk, double steps) {
+void put_common_bytes(Work& work, const Problem& p, const ProductWalk& walk, double steps,
+                      double ring_bytes) {
   const double blocks = schedule::ceil_div(static_cast<int>(p.T), kPanel);
   if (walk.by_columns || blocks > kCountedColumn) return;
   work.common_bytes = std::max(0.0, steps / blocks - 1) * work.first_bytes;
-  work.ring_bytes = 128.0 * c.stages * (c.tile_m + c.tile_n);
+  work.ring_bytes = ring_bytes;
   work.common_from = 0.18 + 0.03 * blocks;
   work.common_after = blocks <= kShortColumn ? 1 : 8;
 }

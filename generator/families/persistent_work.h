@@ -60,8 +60,8 @@ std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& config, in
 // The runs, sums and grid of a product whose every row tile is `tiles[row]`, and what its first blocks read.
 void put_product(Work& work, const Problem& problem, const ProductWalk& walk, const std::vector<Run>& tiles);
 // Bytes that a column's row tiles read beside each other, of `steps` blocks of 64 tokens in all (counted of wgmma_sm90).
-void put_common_bytes(Work& work, const Problem& problem, const Config& config, const ProductWalk& walk,
-                      double steps);
+void put_common_bytes(Work& work, const Problem& problem, const ProductWalk& walk, double steps,
+                      double ring_bytes);
 // The same by slices of pairs of row tiles of 64 tokens (templates/persistent/row_slices.h), whose clusters take as long as the
 // longest of their blocks, and as if nothing else were done while sums are sent. `more`: steps of each row tile beside its k
 // blocks; `kind`: of a step.

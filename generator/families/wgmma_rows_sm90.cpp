@@ -115,7 +115,7 @@ class Rows final : public PersistentKernel {
     double steps = 0;
     for (const Run& tile : tiles) steps += tile.steps[0];
     put_product(work, p, walk, tiles);
-    put_common_bytes(work, p, c, walk, steps);
+    put_common_bytes(work, p, walk, steps, static_cast<double>(c.stages) * geometry::stage_bytes(c));
     work.rereads = {
         panel_reread(p, walk, static_cast<double>(walk.section) * c.tile_n, steps * geometry::kPanel)};
     work.memory_bytes = count_work(p).min_bytes;

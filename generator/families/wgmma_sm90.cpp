@@ -237,7 +237,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
                    residual ? 1 : 0);
   else
     put_product(work, p, walk, tiles);
-  if (!geometry::slices(c)) put_common_bytes(work, p, c, walk, steps);
+  if (!geometry::slices(c)) put_common_bytes(work, p, walk, steps, 128.0 * c.stages * (c.tile_m + c.tile_n));
   const double width = static_cast<double>(walk.section) * sharers * c.tile_n;
   work.rereads = {panel_reread(p, walk, width, steps * geometry::kPanel)};
   work.memory_bytes = count_work(p).min_bytes;

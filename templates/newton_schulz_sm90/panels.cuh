@@ -140,6 +140,10 @@ class Panels {
     ptx::mbarrier_wait(full_ + 8 * (kRing + slot(i - 2)), (i - 2) / kRing & 1);
     load(i + 2);
   }
+  // All that was kept lies in memory, where it may be kept anew.
+  __device__ __forceinline__ void wait_stored() const {
+    if (!kStays && thread_now() == 0) ptx::tma_store_wait();
+  }
 
  private:
   __device__ __forceinline__ int slot(int i) const { return (begun_ + i) % kRing; }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <ostream>
 
 #include "check/verify.h"
 #include "generator/candidate.h"
@@ -18,6 +19,7 @@ struct Case {
   const char* candidate;
   const char* problem;
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.candidate << " " << c.problem; }
 
 class Norm : public trigen::testing::HopperTest<Case> {};
 

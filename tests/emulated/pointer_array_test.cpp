@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <ostream>
 
 #include "check/verify.h"
 #include "generator/candidate.h"
@@ -21,6 +22,7 @@ struct Case {
   const char* candidate;
   const char* problem;
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.candidate << " " << c.problem; }
 
 // What each pointer names of a tensor, with its gaps, in memory of its own; and the array of pointers to it.
 class Scattered {
