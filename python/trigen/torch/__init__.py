@@ -14,12 +14,12 @@ from .convert import ConversionError, Report, convert  # noqa: E402
 from .frozen import FrozenMixer, freeze  # noqa: E402
 from .functional import forward, forward_pre, grad_input, grad_weight, triangular_conv1d  # noqa: E402
 from .launch import forget_plans, plans, set_fallback  # noqa: E402
-from .matrices import gram  # noqa: E402
 from .modules import CausalSpatialGatingUnit, DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E402
 from .muon import Muon, orthogonalize  # noqa: E402
 from .scan_steps import scan_state, scan_step  # noqa: E402
 from .scans import scan  # noqa: E402
 from .structured import StructuredMixer  # noqa: E402
+from .symmetric import gram  # noqa: E402
 
 __all__ = [
     "TriangularConv1d",

@@ -10,8 +10,8 @@ from .. import recording
 from ..newton_schulz import JORDAN, Triple, iterate, may_be_one_launch, suits_one_launch, triples_of
 from . import launch
 from . import matrices as products
-from .matrices import gram
 from .precision import has_tf32
+from .symmetric import gram
 
 
 def orthogonalize(
