@@ -1,7 +1,7 @@
 // Family wgmma_rows_sm90: forward and grad_input of 16-bit rows that begin at any element, which TMA cannot take, on
 // Hopper (sm_90a), without a copy of them ahead of the product or behind it.
 //
-// The kernels take the tensor map of packed W after Params.
+// The kernels take W's tensor map after Params, of W itself or of what a launch packed.
 #pragma once
 
 #include "pack.cuh"
