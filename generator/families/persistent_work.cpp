@@ -7,8 +7,8 @@
 #include "generator/families/tile_family.h"
 #include "generator/families/weight_stream_k.h"
 #include "templates/pack_activations.h"
-#include "templates/persistent/grad_weight.h"
 #include "templates/persistent/row_slices.h"
+#include "templates/persistent/three_panels.h"
 
 namespace trigen {
 
@@ -204,7 +204,7 @@ int loads_of_diagonals(const StreamK& s, int tokens, int grid) {
 Work sliced_weight_work(const Problem& p, const Target& target, const Config& c) {
   constexpr int64_t kRegisters = 64;  // of a thread, with sums of 64 x 64
   const StreamK s = weight_stream_k(p, c, c.cluster);
-  const int clusters = std::max(1, s.wide + s.narrow), at_once = clusters_at_once(target, c.cluster);
+  const int clusters = std::max(1, weight::sliced_tiles(c, s)), at_once = clusters_at_once(target, c.cluster);
   const auto fit =
       static_cast<int>(target.shared_per_sm / (weight::shared_bytes(c) + target.reserved_shared_per_block));
   const bool beside = fit > 1;
@@ -213,8 +213,8 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
                          : static_cast<double>(fit * schedule::ceil_div(clusters, fit * at_once));
   const bool alone = c.cluster == 1, split_lines = activations_split_lines(p, c);
   // Blocks alone take in as much as their SM does: the step of an SM with two of them is what counts. 98 bytes a ns of whole lines,
-  // where others take in 78 (docs/experiments/wgmma_sm90-grad_weight.md).
-  constexpr double kAloneIntake = 0.8;
+  // where others take in 78, and 117 of tiles of 64 x 192 (docs/experiments/wgmma_sm90-grad_weight.md).
+  const double alone_intake = c.tile_m == kPanel && c.tile_n == weight::kThreePanels ? 0.67 : 0.8;
   const double turns = alone ? std::ceil(all) : std::max(1.0, all);
   const double steps = static_cast<double>(s.depth) / c.cluster, depth = multiplied_depth(p, c),
                fed = 128.0 * (c.tile_m + c.tile_n);
@@ -227,7 +227,7 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
             .shared_bytes = weight::shared_bytes(c),
             .cluster = c.cluster};
   work.steps.push_back({.products = turns * c.tile_m * c.tile_n * depth,
-                        .feed_bytes = turns * fed * (alone && !split_lines ? kAloneIntake : 1),
+                        .feed_bytes = turns * fed * (alone && !split_lines ? alone_intake : 1),
                         .split_bytes = split_lines ? turns * fed : 0,
                         .loads = beside ? 1 : turns});
   // A block without a cluster sends nothing and waits for none; sums of 128 x 128 are sent once the whole cluster's products are
@@ -242,7 +242,7 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
   work.all.tiles = clusters * tiles;
   work.busy = std::min(1.0, static_cast<double>(clusters) * c.cluster / target.sms);
   work.memory_bytes = count_work(p).min_bytes;
-  work.l2_bytes = s.depth * (fed * s.wide + 128.0 * 128 * s.narrow);
+  work.l2_bytes = s.depth * (fed * (clusters - s.narrow) + 128.0 * 128 * s.narrow);
   put_copies(work, p, c);
   return work;
 }

@@ -8,7 +8,7 @@
 #include "generator/families/weight_stream_k.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/Twine.h"
-#include "templates/persistent/grad_weight.h"
+#include "templates/persistent/three_panels.h"
 
 namespace trigen {
 namespace {
@@ -75,6 +75,7 @@ bool allows(const Problem& p, const Config& c) {
   if (!weight::slices(c)) return true;
   if (p.K > 1) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
+  if (c.tile_n == weight::kThreePanels && rows > weight::kMostThreePanelRows) return false;
   return rows <= kMostTiles && p.H * rows * rows <= kMostTiles &&
          weight_stream_k(p, c, c.cluster).depth >= c.cluster;
 }
@@ -133,7 +134,7 @@ int TiledWeight::threads(const Problem&, const Config& c) const { return weight:
 uint32_t TiledWeight::grid(const Problem& p, const Target& target, const Config& c) const {
   if (!weight::slices(c)) return PersistentKernel::grid(p, target, c);
   const persistent::StreamK s = weight_stream_k(p, c, c.cluster);  // a cluster for every tile
-  return static_cast<uint32_t>(std::max(1, s.wide + s.narrow) * c.cluster);
+  return static_cast<uint32_t>(std::max(1, weight::sliced_tiles(c, s)) * c.cluster);
 }
 
 std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) const {
@@ -157,7 +158,7 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
     constexpr int kFewStages = 3, kManyStages = 11;
     if (c.tile_n == 64 && blocks <= room) c.stages = kManyStages;
     if (c.tile_n == 64 && blocks > 2 * room) c.stages = kFewStages;
-    if (blocks <= (c.tile_n == 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
+    if (blocks <= (c.tile_n >= 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.

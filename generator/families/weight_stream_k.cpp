@@ -33,7 +33,7 @@ StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
       .depth = schedule::ceil_div(rows.batches * schedule::ceil_div(rows.features, box), features / box),
       .split = std::max(1, c.split_k),
       .blocks = grid / std::max(1, c.cluster),
-      .tile_n = scale * c.tile_n,
+      .tile_n = weight::stream_k_columns(c),
       .edge = scale * weight::edge_of(c),
       .copies = static_cast<int>(p.H * p.K),
       .every_row = p.epilogue.bias,

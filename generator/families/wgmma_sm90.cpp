@@ -264,7 +264,9 @@ constexpr TiledWeight::Tile kWeightTiles[] = {{128, 256, 4, 1},
                                               {64, 64, 5, 4},
                                               {64, 64, 5, 6},
                                               {64, 64, 5, 8},
-                                              {64, 128, 9, 1}};  // slices
+                                              {64, 128, 9, 1},
+                                              {64, 192, 7, 1},
+                                              {128, 192, 5, 1}};  // slices
 
 class WgmmaSm90 final : public PersistentFamily {
  public:

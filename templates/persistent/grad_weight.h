@@ -36,9 +36,11 @@ TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
              : schedule::ceil_div(rest, depth / block_steps());
 }
 // Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128, and they add
-// their sums through distributed shared memory (slices.cuh). A tile of 64 x 64 or 64 x 128 with one warpgroup is a cluster of
-// size 1: nothing is exchanged. Blocks of other clusters load for each other, see below.
+// their sums through distributed shared memory (slices.cuh). A tile of 64 x 64 or 64 x 128 with one warpgroup, or of 192
+// columns, is a cluster of size 1: nothing is exchanged. Blocks of other clusters load for each other, see below.
+inline constexpr int kThreePanels = 3 * kPanel;  // columns of the tiles that three_panels.h counts
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
+  if (c.tile_n == kThreePanels) return true;
   return c.tile_m == 64 ? c.tile_n == 128 || c.cluster > 1 || c.warps_m == 4
                         : c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
@@ -68,8 +70,8 @@ TRIGEN_HOST_DEVICE constexpr int eight_bytes(const Config& c) { return c.tile_n 
 TRIGEN_HOST_DEVICE constexpr int exchange_bytes(const Config& c) {  // and grad_bias
   return owned_eights(c) * c.cluster * (eight_bytes(c) + kSentRows * 4);
 }
-// Sums of 128 columns come into the ring, once all of the cluster's products are done: stages count more.
-TRIGEN_HOST_DEVICE constexpr bool reuses_ring(const Config& c) { return c.tile_n == 128; }
+// Sums of 128 columns and more come into the ring, once all of the cluster's products are done: stages count more.
+TRIGEN_HOST_DEVICE constexpr bool reuses_ring(const Config& c) { return c.tile_n >= 128; }
 // Tiles that a block makes alone leave as panels that are staged in the ring, once all of its products are done, where TMA
 // can store them (kStagedOutput): gram's mirrored, too, or 32 columns of f32 in each.
 TRIGEN_HOST_DEVICE constexpr int ring_panels(const Config& c) { return 2 * panels(c); }
@@ -109,6 +111,10 @@ TRIGEN_HOST_DEVICE constexpr int edge_of(const Config& c) {
 }
 // StreamK counts edges of 128 at least: tiles of 64 are divided like those of a matrix twice as large.
 TRIGEN_HOST_DEVICE constexpr int stream_k_scale(const Config& c) { return edge_of(c) == 64 ? 2 : 1; }
+// And their columns in whole edges: of tiles of 192 it counts the rows' spans.
+TRIGEN_HOST_DEVICE constexpr int stream_k_columns(const Config& c) {
+  return stream_k_scale(c) * (c.tile_n == kThreePanels ? edge_of(c) : c.tile_n);
+}
 // Zeros between a triangle and the rest of its matrix; those of a band lie in its rows (write_zeros), a Toeplitz matrix has none.
 TRIGEN_HOST_DEVICE constexpr bool fills_outside(const Shape& s) {
   return s.zero_outside && s.w == WeightForm::kDense;

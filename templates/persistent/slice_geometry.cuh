@@ -2,6 +2,7 @@
 #pragma once
 
 #include "persistent/grad_weight.cuh"
+#include "persistent/three_panels.h"
 
 namespace trigen::persistent::weight {
 
@@ -34,9 +35,11 @@ struct SliceGeometry
   static_assert(makes_weights(C.shape.op) && C.shape.K <= 1 && !schedule::sums_diagonals(C.shape),
                 "sums dW of one tap, element by element");
   static_assert(c.split_k == c.cluster, "a slice for every block");
-  static_assert(c.tile_m == c.tile_n ? c.tile_n == 64 || c.tile_n == 128
-                                     : c.tile_m == 64 && c.tile_n == 128 && c.cluster == 1,
-                "the tiles that StreamK counts, 64 x 128 by a block alone");
+  static_assert(c.tile_m == c.tile_n
+                    ? c.tile_n == 64 || c.tile_n == 128
+                    : c.cluster == 1 && ((c.tile_m == 64 && c.tile_n == 128) ||
+                                         ((c.tile_m == 64 || c.tile_m == 128) && c.tile_n == kThreePanels)),
+                "the tiles that are counted, those of more columns than rows by a block alone");
   static_assert(kStagesOutput<C> ? consumers(c) * kStorePanels * kPanelBytes <= c.stages * kStageBytes : true,
                 "staged in the ring");
   static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");
@@ -53,8 +56,36 @@ struct SlicedTile {
   bool any, sums_bias;  // any: there is one for this cluster
 };
 
+// Tile `number` of 192 columns, found by a whole warp.
+template <Kernel C>
+__device__ __forceinline__ SlicedTile three_panel_tile(const StreamK& s, int number, bool itself) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int own = lane < s.rows ? three_panel_tiles(C.config, s, lane) : 0;
+  int until = own;  // tiles of rows up to the lane's
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(~0u, until, step);
+    if (lane >= step) until += before;
+  }
+  const int tiles = schedule::max(__shfl_sync(~0u, until, 31), 1), head = number / tiles,
+            place = number - head * tiles;
+  SlicedTile tile{.any = head < s.copies};
+  const int row = schedule::min(__popc(__ballot_sync(~0u, until <= place)), s.rows - 1),
+            at = kThreePanels * (place - __shfl_sync(~0u, until - own, row));
+  if (!tile.any) return tile;
+  tile.head = head;
+  tile.row = kEdge<C> * row;
+  tile.column = kEdge<C> * s.first(row) + at;
+  tile.panels = schedule::min((span_elements(C.config, s, row) - at) / kPanel, panels(C.config));
+  tile.multiplied = panels(C.config);
+  tile.own = own_panel<C>(itself, tile.row, tile.column, tile.multiplied);
+  tile.sums_bias = C.shape.bias && at == 0;
+  return tile;
+}
+
 template <Kernel C>
 __device__ __forceinline__ SlicedTile sliced_tile(const StreamK& stream_k, int number, bool itself) {
+  if constexpr (C.config.tile_n == kThreePanels) return three_panel_tile<C>(stream_k, number, itself);
   SlicedTile tile{.any = number < stream_k.wide + stream_k.narrow};
   if (!tile.any) return tile;
   const bool narrow = number >= stream_k.wide;

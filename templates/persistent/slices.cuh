@@ -107,7 +107,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     auto& half = reinterpret_cast<float(&)[32]>(sum);
     if (C.shape.bias && tile.sums_bias)
       multiply_work<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, tile.own, group, lane);
-    else if (kN > C.config.tile_m && tile.multiplied == 1)
+    else if (kN == 2 * kPanel && C.config.tile_m == kPanel && tile.multiplied == 1)
       multiply_work<C, 64, false>(half, bias, ring, at, count, ends, tile.own, group, lane);
     else
       multiply_work<C, kN, false>(sum, bias, ring, at, count, ends, tile.own, group, lane);

@@ -70,7 +70,7 @@ __device__ __forceinline__ StreamK stream_k_of(const Params& p, const Extents<C>
                                   .depth = depth_of<C>(rows.batches, rows.features),
                                   .split = C.config.split_k,
                                   .blocks = blocks,
-                                  .tile_n = kScale * C.config.tile_n,
+                                  .tile_n = stream_k_columns(C.config),
                                   .edge = kScale * kEdge<C>,
                                   .copies = z.heads * kTaps<C>,
                                   .every_row = C.shape.bias,

@@ -110,6 +110,8 @@ const Kernel kKernels[] = {
     {"wgmma_sm90_wide_slice_alone", "sm_90a",
      "grad_weight,dtype=bf16,B=4,T=128,D=64,wdtype=f32,epilogue=bias",
      "wgmma_sm90:tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+    {"wgmma_sm90_three_panels", "sm_90a", "grad_weight,dtype=bf16,B=4,T=256,D=64,epilogue=bias",
+     "wgmma_sm90:tile=128x192x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
     {"wgmma_sm90_weight_slices_64", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,epilogue=bias",
      "wgmma_sm90:tile=64x64x64,warps=4x1,stages=4,splitk=4,vec=8x8x8,cluster=4,blocks=1"},
     {"wgmma_sm90_weight_slices_128", "sm_90a",

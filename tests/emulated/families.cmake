@@ -241,6 +241,21 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Tiles of 192 columns, one for a block: with few stages and with all, output by TMA, in pairs and in single elements; f32 data.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 128x192:8:3:8 128x192:8:5:2 64x192:4:2:8 64x192:4:7:1)
+    name_parts(${run} tile warps stages vec)
+    add_verify_test(three_panels.${tile}_${stages} three_panels SHARED --limit 2e8
+                    --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x${vec},cluster=1,blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
+  endforeach()
+  foreach(run 128x192:8:5 64x192:4:7)
+    name_parts(${run} tile warps stages)
+    add_verify_test(three_panels.tf32_${tile} tf32_grad_weight SHARED
+                    --family wgmma_tf32_sm90 --config tile=${tile}x32,warps=${warps}x1,stages=${stages},splitk=1,vec=4x4x1,cluster=1,blocks=1)
+  endforeach()
+endif()
+
 # Slices of the depth of two row tiles: rings of few stages and of many, sums of all widths, copies that land in any order.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run slices:64x64:2:8x8x8: slices:64x64:8:8x8x8: slices:64x128:3:8x8x8: slices:64x192:2:8x8x8: slices:64x256:2:8x8x8: slices_tokens:64x64:3:8x8x8: slices_tokens:64x128:2:8x8x8: slices_packed:64x64:3:1x1x1:,weights=packed,activations=packed)
