@@ -63,6 +63,16 @@ void need_last_phase(Warp& warp, const Barrier& barrier, const Clock& known, uin
               "might have counted for that one");
 }
 
+// __syncthreads in a branch that threads take differently: undefined (CUDA C++ Programming Guide, "Synchronization Functions"), and
+// what compute-sanitizer's synccheck reports, though the hardware counts alone.
+void need_one_place(Warp& warp, Barrier& barrier, int line, uint32_t number, uint32_t lane) {
+  if (barrier.arrived == 0) barrier.line = line;
+  if (barrier.line != line)
+    warp.report(Fault::kBarrierRace, lane,
+                "barrier " + std::to_string(number) + " of all threads, at which others wait in line " +
+                    std::to_string(barrier.line));
+}
+
 // op[0]: barrier number, op[1]: thread count or kNoSlot; op[2]: destination, op[3]: predicate of a reduction.
 // aux: BarrierMode | aligned << 8; imm: the predicate is negated.
 void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
@@ -94,6 +104,7 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
                  "barrier " + std::to_string(number) + " is used with " + std::to_string(expected) +
                      " threads while others wait at it with " + std::to_string(barrier.expected));
     barrier.expected = expected;
+    if (!counted) need_one_place(warp, barrier, inst.line, number, lane);
     // With a count a warp counts as 32 threads, exited lanes too; without one, all threads that have not
     // exited come.
     barrier.arrived += counted && aligned ? 32u : static_cast<uint32_t>(__builtin_popcount(mask));

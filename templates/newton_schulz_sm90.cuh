@@ -74,6 +74,9 @@ class Block {
     ptx::fence_async_shared();
     __syncthreads();
   }
+  // All threads, each warpgroup at a place of its own in the code: there __syncthreads is not defined, and synccheck reports it.
+  static constexpr int kGroupsMeet = 1;  // a named barrier
+  __device__ __forceinline__ static void meet_groups() { ptx::named_barrier(kGroupsMeet, kBlock); }
   // The same of what all blocks pushed.
   __device__ __forceinline__ static void meet_cluster() {
     ptx::cluster_sync();
@@ -165,12 +168,13 @@ class Block {
     if constexpr (kPanelTurns == 2) {
       multiply_turn<kGroup, 1>(halves[1], square, i, factor);
     }
-    __syncthreads();  // all have multiplied this panel, and squared the one two before
+    meet_groups();  // all have multiplied this panel, and squared the one two before
     panels_.load_next(i);
 #pragma unroll
     for (int turn = 0; turn < kPanelTurns; ++turn)
       store_tile(halves[turn], panels_[i] + (turn * kGroups + kGroup) * kTileBytes);
-    meet_block();
+    ptx::fence_async_shared();
+    meet_groups();
     panels_.keep(i);
   }
   template <int kGroup, int kTurn>
@@ -363,7 +367,7 @@ class Block {
     float sum[2][kSums];  // of two tiles: one is multiplied while the other one's sums become f16
     begin_turn<kGroup, 0>(sum[0], left, right);
     finish_turn<kGroup, 0>(halves, sum, left, right, with);
-    if (to == left) __syncthreads();
+    if (to == left) meet_groups();
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       const int tile = product_tile(kSides, kGroup, turn), i = row_of(tile);

@@ -355,6 +355,22 @@ TEST(Fault, GroupsOfWarpsMayUseABarrierInTurn) {
   EXPECT_EQ(device.reports().size(), 0u) << device.reports().dump(1);
 }
 
+// Warps that meet all others from different places: a barrier with a count may, __syncthreads not.
+TEST(Fault, BarrierOfAllThreadsAtTwoPlaces) {
+  const auto ptx = [](const std::string& count) {
+    return kernel_ptx("sm_70", {},
+                      "mov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra OTHER;\nbar.sync 0" + count +
+                          ";\nbra END;\nOTHER:\nbar.sync 0" + count + ";\nEND:\n");
+  };
+  Device device("sm_70");
+  device.run(ptx(", 64"), 1, 64, 0);
+  EXPECT_EQ(device.reports().size(), 0u) << device.reports().dump(1);
+  device.load(ptx(""));
+  EXPECT_NE(device.launch(1, 64, 0), CUDA_SUCCESS);
+  EXPECT_EQ(device.reports()[0]["fault"], "barrier race");
+  EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr("at which others wait in line"));
+}
+
 // An arrival that does not wait may come a second time while the first one's phase is still open.
 TEST(Fault, AnArrivalAheadOfItsBarrier) {
   const auto ptx = [](const std::string& back) {
