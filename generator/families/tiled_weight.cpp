@@ -35,25 +35,37 @@ ConfigKey output_key(const Problem& p) {
   return key;
 }
 
-// Contiguous tokens are read as they lie, or copied: rows of copies hold the features of all batches one after the
-// other, which are fewer k blocks where a head's features end inside one.
-std::vector<Access> activation_paths(const Problem& p) {  // worth a try
+// Rows of features that begin at any element: threads bring them as they lie (templates/persistent/weight_rows.cuh).
+bool brings_rows(const Problem& p) {
+  return p.op == Op::kGradWeight && p.layout == Layout::kBTD && p.K == 1 && p.dtype != DType::kF32 &&
+         needs_packed_activations(p);
+}
+bool brings_rows(const Problem& p, Access path) { return path == Access::kDirect && brings_rows(p); }
+
+// Contiguous tokens, and rows that begin at any element, are read as they lie, or copied: rows of copies hold the features of all
+// batches one after the other, which are fewer k blocks where a head's features end inside one.
+std::vector<Access> activation_paths(const Problem& p) {  // worth a try; the first is of any sizes
   std::vector<Access> paths = {activation_access(p, takes_tokens(p))};
   if (takes_tokens(p) && !too_many_to_pack(p)) paths.push_back(Access::kPacked);
+  if (brings_rows(p)) paths.push_back(Access::kDirect);
   return paths;
+}
+int operand_elements(const Problem& p, Access path) {
+  return brings_rows(p, path) ? 1 : activation_elements(p, path);
 }
 
 bool takes_boxes(const Problem& p) { return p.op == Op::kGradWeight && p.K == 1 && p.dtype != DType::kF32; }
 ConfigKey weight_boxes_key(const Problem& p) {
-  if (takes_boxes(p)) return boxes_key();
+  if (takes_boxes(p) && !brings_rows(p)) return boxes_key();
   return {&Config::box, {0}, "are for grad_weight of one tap and 16-bit data"};
 }
 
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations, int box = 0) {
+  constexpr int kRowStages = 5;  // of 128 x 128: the most that fit
   return {.tile_m = tile.tile_m,
           .tile_n = tile.tile_n,
           .warps_m = (tile.tile_m == 64 && !tile.stacks) || tile.turns ? 4 : 8,
-          .stages = tile.stages,
+          .stages = brings_rows(p, activations) ? std::min(tile.stages, kRowStages) : tile.stages,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
           .box = box,
@@ -67,6 +79,8 @@ bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
   if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
+  if (brings_rows(p, c.activations))
+    return c.tile_m == 128 && c.tile_n == 128 && c.cluster == 1 && c.box == 0 && !weight::takes_turns(c);
   if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
   if (weight::stacks(c) && p.pointers != 0)
     return false;  // a box has the matrices that it stacks from one base
@@ -96,7 +110,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   if (columns.empty()) columns = {128, 256};
   if (clusters.empty()) clusters = {1};
   if (warps.empty()) warps = {4 * weight::consumers(c)};
-  const int depth = weight::block_depth(p.dtype), activation = activation_elements(p, c.activations);
+  const int depth = weight::block_depth(p.dtype), activation = operand_elements(p, c.activations);
   const auto values = [](const std::set<int>& all) { return ConfigKey::Values(all.begin(), all.end()); };
   return {{&Config::tile_m, values(rows)},
           {&Config::tile_n, values(columns)},
@@ -116,7 +130,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
               : split_key(p),
           ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
           ConfigKey(&Config::activations, activation_paths(p),
-                    "what TMA cannot take is packed, and contiguous tokens may be"),
+                    "what TMA cannot take is packed, and contiguous tokens may be; rows of one tap need not be"),
           vector_key(&Config::vec_a, activation),
           vector_key(&Config::vec_b, activation),
           output_key(p),
@@ -186,7 +200,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
     }
     return p.dtype == DType::kF32 ? rounded(map) : map;
   };
-  // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map.
+  // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map. Rows that threads bring have no map.
   const auto box = [&](MapSource source) {
     const Shape shape = kernel_shape(p);
     const bool tokens = weight::contiguous_tokens(shape, c);
@@ -194,8 +208,11 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
     return weight::stacks(c) && !tokens ? with_rows(operand(source), shape.T, weight::stacked(shape, c))
                                         : operand(source);
   };
-  product.maps = {box(MapSource::kY), box(MapSource::kX),
-                  c.vec_c == 8 && p.K == 1 ? weights_map(p) : operand(MapSource::kX)};
+  if (!brings_rows(p, c.activations))
+    product.maps = {box(MapSource::kY), box(MapSource::kX),
+                    c.vec_c == 8 && p.K == 1 ? weights_map(p) : operand(MapSource::kX)};
+  else if (c.vec_c == 8)
+    product.maps = {weights_map(p)};
   product.register_threads = static_cast<uint32_t>(weight::register_threads(c));
   const uint32_t grid = product.grid[0];
   plan.launches.push_back(std::move(product));

@@ -10,9 +10,9 @@
 namespace trigen::persistent {
 
 // Warpgroups that multiply, and registers by setmaxnreg, in units of 8: of the loading warpgroup and of each
-// multiplying one. `register_threads`: the number of threads that the SM's registers are divided by.
+// multiplying one. `register_threads`: the number of threads that the SM's registers are divided by. `loaders`: warpgroups that load.
 struct Warpgroups {
-  int consumers, load_registers, sum_registers, register_threads;
+  int consumers, load_registers, sum_registers, register_threads, loaders = 1;
 };
 
 template <Config c, Warpgroups kGroups>
@@ -28,8 +28,8 @@ struct Geometry {
 
   static_assert(kStages >= 2, "a ring has at least two stages");
   static_assert(c.blocks == 1, "registers are handed out for one block on an SM");
-  static_assert(kLoadRegisters + kConsumers * kSumRegisters <=
-                    (kConsumers + 1) * (65536 / kGroups.register_threads / 8 * 8),
+  static_assert(kGroups.loaders * kLoadRegisters + kConsumers * kSumRegisters <=
+                    (kConsumers + kGroups.loaders) * (65536 / kGroups.register_threads / 8 * 8),
                 "setmaxnreg hands out no more registers than the block started with");
 };
 

@@ -10,9 +10,10 @@ namespace trigen::persistent::weight {
 
 template <Config c>
 inline constexpr Warpgroups kWarpgroups{.consumers = kConsumers,
-                                        .load_registers = kLoadRegisters,
+                                        .load_registers = load_registers(c),
                                         .sum_registers = sum_registers(c),
-                                        .register_threads = register_threads(c)};
+                                        .register_threads = register_threads(c),
+                                        .loaders = loaders(c)};
 
 template <Kernel C>
 struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
@@ -50,6 +51,10 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(!takes_turns(c) || (C.shape.K <= 1 && C.shape.dtype != DType::kF32 && !C.shape.bias &&
                                     c.tile_n == 128 && c.split_k == 1),
                 "whole tiles of one tap");
+  static_assert(!brings_rows(c) || (C.shape.op == Op::kGradWeight && C.shape.layout == Layout::kBTD &&
+                                    C.shape.K <= 1 && C.shape.dtype != DType::kF32 && c.tile_m == 128 &&
+                                    kCluster == 1 && c.box == 0 && !takes_turns(c)),
+                "rows of 16-bit features, one tap, tiles of a block alone");
   static_assert(kStages <= 12, "the barriers fit");
   static_assert(c.split_k >= 1, "1: no tile is shared but the narrow ones");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
