@@ -256,6 +256,15 @@ double tap_sector_writes(const Problem& p) {
   return elements * std::min(1.0, apart / 32);
 }
 
+// Of a k block whose rows threads bring (templates/persistent/weight_rows.cuh): pieces land, are read and are written where they are
+// shifted, and the products read both operands. Tokens that a tile has no row of move nothing.
+double rows_shared_bytes(const Problem& p, const Config& c, double columns) {
+  const double whole = std::ceil(static_cast<double>(p.T) / 128) * 128,
+               rows = std::ceil(static_cast<double>(p.T) / 32) * 32 / whole * (c.tile_m + columns),
+               moved = rows * (2.0 * weight::kRowPieces * weight::kPieceBytes + 128);
+  return (moved + weight::kConsumers * 128.0 * (kPanel + columns)) * multiplied_depth(p, c) / kPanel;
+}
+
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   if (weight::slices(c)) return sliced_weight_work(p, target, c);
   const bool stacks = weight::stacks(c);
@@ -288,7 +297,8 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
     work.steps.push_back({.products = shared * c.tile_m * (stacks ? 2.0 * c.tile_n : columns) * depth,
                           .feed_bytes = 128 * fed,
                           .split_bytes = split_lines ? 128 * fed : 0,
-                          .shifts = p.K > 1});
+                          .shifts = p.K > 1,
+                          .shared_bytes = weight::brings_rows(c) ? rows_shared_bytes(p, c, columns) : 0});
   }
   work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n * (stacks ? weight::kConsumers : 1);
   // One warpgroup stores while the other one multiplies: 0.7 us less a tile (H200, 1024 x 1024, 8 matrices, 2026-11-27).

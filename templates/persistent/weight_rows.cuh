@@ -191,8 +191,8 @@ __device__ __forceinline__ void load_rows(const Params& p, const Ring<Geometry<C
       unsigned how = half ? kHalf : 0;
 #pragma unroll
       for (int i = 0; i < kGroups; ++i) {
-        unsigned skew = kNone;  // what no row of the tile needs is left as it is: its sums are dropped
-        if (group[i].left > 0)
+        unsigned skew = kNone;  // what is no row is left as it is: its sums are dropped, but for those along diagonals
+        if (schedule::sums_diagonals(C.shape) || group[i].left > 0)
           skew = group[i].bring(rows_of(to.stage, i), ninth_of(to.stage, i), from.batch, from.feature,
                                 2 * (features - from.feature), half ? kRowPieces / 2 + 1 : kRowPieces, lane);
         how |= skew << 4 * i;
