@@ -261,7 +261,7 @@ double tap_sector_writes(const Problem& p) {
 double rows_shared_bytes(const Problem& p, const Config& c, double columns) {
   const double whole = std::ceil(static_cast<double>(p.T) / 128) * 128,
                rows = std::ceil(static_cast<double>(p.T) / 32) * 32 / whole * (c.tile_m + columns),
-               moved = rows * (2.0 * weight::kRowPieces * weight::kPieceBytes + 128);
+               moved = rows * (2.0 * weight::row_pieces() * weight::piece_bytes() + 128);
   return (moved + weight::kConsumers * 128.0 * (kPanel + columns)) * multiplied_depth(p, c) / kPanel;
 }
 

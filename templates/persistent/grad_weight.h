@@ -48,7 +48,8 @@ TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ?
 TRIGEN_HOST_DEVICE constexpr bool brings_rows(const Config& c) {
   return c.activations == Access::kDirect && c.vec_b == 1;
 }
-inline constexpr int kPieceBytes = 16, kRowPieces = 9;
+TRIGEN_HOST_DEVICE constexpr int piece_bytes() { return 16; }
+TRIGEN_HOST_DEVICE constexpr int row_pieces() { return 9; }
 // Warpgroups that load.
 TRIGEN_HOST_DEVICE constexpr int loaders(const Config& c) { return brings_rows(c) && c.tile_n == 128 ? 2 : 1; }
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + loaders(c)); }
@@ -64,7 +65,7 @@ TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
   return stacks(c) ? kConsumers : c.tile_n / kPanel;
 }
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
-  return (consumers(c) + panels(c)) * (kPanelBytes + (brings_rows(c) ? kPanel * kPieceBytes : 0));
+  return (consumers(c) + panels(c)) * (kPanelBytes + (brings_rows(c) ? kPanel * piece_bytes() : 0));
 }
 // Exchange of slices: rows by eights, owned by the slices of a tile in turn. 8 rows of 16 columns are 512
 // bytes, and 64 to keep their readers' banks apart.
@@ -132,8 +133,9 @@ TRIGEN_HOST_DEVICE constexpr int stream_k_width(const Config& c, int width) {
   return width > 0 ? stream_k_scale(c) * (width - 1) + 1 : 0;
 }
 // setmaxnreg, in units of 8.
+inline constexpr int kLoadRegisters = 40;
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config& c) {
-  return !brings_rows(c) ? 40 : admits_reduction(c) ? 72 : 88;
+  return !brings_rows(c) ? kLoadRegisters : admits_reduction(c) ? 72 : 88;
 }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
   if (brings_rows(c)) return admits_reduction(c) ? 120 : c.tile_n == 128 ? 168 : 208;

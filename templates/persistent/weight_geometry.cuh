@@ -12,13 +12,21 @@ template <Config c>
 inline constexpr Warpgroups kWarpgroups{.consumers = kConsumers,
                                         .load_registers = load_registers(c),
                                         .sum_registers = sum_registers(c),
-                                        .register_threads = register_threads(c),
-                                        .loaders = loaders(c)};
+                                        .register_threads = register_threads(c)};
+template <Config c>
+struct BaseOf {
+  using Type = persistent::Geometry<c, kWarpgroups<c>>;
+};
+template <Config c>
+  requires(loaders(c) == 2)
+struct BaseOf<c> {
+  using Type = persistent::Geometry<c, TwoLoaders{kWarpgroups<c>}>;
+};
 
 template <Kernel C>
-struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
+struct Geometry : BaseOf<C.config>::Type {
   static constexpr Config c = C.config;
-  using Base = persistent::Geometry<c, kWarpgroups<c>>;
+  using Base = typename BaseOf<c>::Type;
   using Base::kCluster, Base::kStages;
   static constexpr int kReleasingWarps = takes_turns(c) ? 4 : Base::kReleasingWarps;
   static constexpr int kPanels = panels(c);

@@ -25,15 +25,15 @@ struct RowGroup {
     lines = own + 2 * (lane / 8 - lane) * t.row;
   }
   __device__ __forceinline__ static unsigned skew(const char* at) {
-    return static_cast<unsigned>(reinterpret_cast<unsigned long long>(at)) % kPieceBytes;
+    return static_cast<unsigned>(reinterpret_cast<unsigned long long>(at)) % piece_bytes();
   }
   // Of a row with `bytes` bytes from `at` on, those that piece `piece` has, its first ones but for what lies ahead of the row.
   __device__ __forceinline__ static int valid(const char* at, int bytes, int piece) {
     return schedule::max(
-        schedule::min(bytes + static_cast<int>(skew(at)) - kPieceBytes * piece, kPieceBytes), 0);
+        schedule::min(bytes + static_cast<int>(skew(at)) - piece_bytes() * piece, piece_bytes()), 0);
   }
   __device__ __forceinline__ static const char* aligned(const char* at, int piece) {
-    return at - skew(at) + kPieceBytes * piece;
+    return at - skew(at) + piece_bytes() * piece;
   }
 
   // From batch `in` and feature `feature` on, of which a row has `bytes` bytes; the first `pieces` pieces. Returns the bytes
@@ -54,14 +54,14 @@ struct RowGroup {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int odd = i % 2, row = line + 4 * i;
-        ptx::cp_async<kPieceBytes>(to + row * 128 + ((piece ^ (line + 4 * odd)) << 4), from[odd],
+        ptx::cp_async<piece_bytes()>(to + row * 128 + ((piece ^ (line + 4 * odd)) << 4), from[odd],
                                    row < left ? has[odd] : 0);
         from[odd] += 2 * four;
       }
     }
     const char* const at = own + ahead;
     if (pieces > 8)
-      ptx::cp_async<kPieceBytes>(ninth + lane * kPieceBytes, aligned(at, 8),
+      ptx::cp_async<piece_bytes()>(ninth + lane * piece_bytes(), aligned(at, 8),
                                  lane < left ? valid(at, bytes, 8) : 0);
     return skew(at);
   }
@@ -81,7 +81,7 @@ __device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, unsigne
     for (int i = 0; i < 4; ++i) word[i] = word[16 + i];
 #pragma unroll
     for (int i = 1; i <= 4; ++i)
-      ptx::load_shared<16>(word + 4 * i, first + i < 8 ? place(first + i) : ninth + lane * kPieceBytes);
+      ptx::load_shared<16>(word + 4 * i, first + i < 8 ? place(first + i) : ninth + lane * piece_bytes());
     unsigned moved[17];
 #pragma unroll
     for (int i = 0; i < 17; ++i) {
@@ -143,7 +143,7 @@ __device__ __forceinline__ void load_rows(const Params& p, const Ring<Geometry<C
   constexpr bool kHalves = 2 * kLastSteps<C> <= block_steps();  // a batch's last block needs half of its pieces
   const auto rows_of = [&](int stage, int i) { return ring.a(stage) + first_row<C>(warp, i) * 128; };
   const auto ninth_of = [&](int stage, int i) {
-    return ring.a(stage) + kStageRows<C> * 128 + first_row<C>(warp, i) * kPieceBytes;
+    return ring.a(stage) + kStageRows<C> * 128 + first_row<C>(warp, i) * piece_bytes();
   };
   RingPosition<G::kStages> to, at;
   unsigned begun[kAhead] = {};  // of the stages under way, oldest first: bytes by which rows begin inside pieces
@@ -194,7 +194,7 @@ __device__ __forceinline__ void load_rows(const Params& p, const Ring<Geometry<C
         unsigned skew = kNone;  // what is no row is left as it is: its sums are dropped, but for those along diagonals
         if (schedule::sums_diagonals(C.shape) || group[i].left > 0)
           skew = group[i].bring(rows_of(to.stage, i), ninth_of(to.stage, i), from.batch, from.feature,
-                                2 * (features - from.feature), half ? kRowPieces / 2 + 1 : kRowPieces, lane);
+                                2 * (features - from.feature), half ? row_pieces() / 2 + 1 : row_pieces(), lane);
         how |= skew << 4 * i;
       }
       ptx::cp_async_commit();
