@@ -38,7 +38,7 @@ ConfigKey output_key(const Problem& p) {
 // Rows of features that begin at any element: threads bring them as they lie (templates/persistent/weight_rows.cuh).
 bool brings_rows(const Problem& p) {
   return p.op == Op::kGradWeight && p.layout == Layout::kBTD && p.K == 1 && p.dtype != DType::kF32 &&
-         needs_packed_activations(p);
+         p.w != WeightForm::kToeplitz && needs_packed_activations(p);
 }
 bool brings_rows(const Problem& p, Access path) { return path == Access::kDirect && brings_rows(p); }
 
@@ -61,11 +61,11 @@ ConfigKey weight_boxes_key(const Problem& p) {
 }
 
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations, int box = 0) {
-  const int row_stages = tile.tile_n == 128 ? 5 : 3;  // the most that fit
+  constexpr int kRowStages = 5;  // the most that fit
   return {.tile_m = tile.tile_m,
           .tile_n = tile.tile_n,
           .warps_m = (tile.tile_m == 64 && !tile.stacks) || tile.turns ? 4 : 8,
-          .stages = brings_rows(p, activations) ? std::min(tile.stages, row_stages) : tile.stages,
+          .stages = brings_rows(p, activations) ? std::min(tile.stages, kRowStages) : tile.stages,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
           .box = box,
@@ -80,7 +80,7 @@ bool allows(const Problem& p, const Config& c) {
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
   if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
   if (brings_rows(p, c.activations))
-    return c.tile_m == 128 && c.cluster == 1 && c.box == 0 && !weight::takes_turns(c);
+    return c.tile_m == 128 && c.tile_n == 128 && c.cluster == 1 && c.box == 0 && !weight::takes_turns(c);
   if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
   if (weight::stacks(c) && p.pointers != 0)
     return false;  // a box has the matrices that it stacks from one base

@@ -1,8 +1,7 @@
-// grad_weight of rows that begin at any element, which TMA cannot take: threads bring dy and x. A warp has the same 32
-// rows of every stage. It asks for the aligned pieces of 16 bytes that have them, where TMA would put the rows' own: piece i
-// of a row lies where element 8 i has to be, the ninth beside the panels. Once they have landed each lane shifts one
-// row in place. So a stage is loaded, shifted and multiplied without a move from place to place, and no warp waits
-// for another one's loads.
+// grad_weight of rows that begin at any element, which TMA cannot take: threads bring dy and x. One warpgroup asks for the
+// aligned pieces of 16 bytes that have a stage's rows, each where TMA would put the row's own: piece i of a row lies where
+// element 8 i has to be, the ninth beside the panels. Another one shifts the rows in place once they have landed, a row a
+// thread. (Not the same warps: the fence between a shift and the products waits for all that its thread has asked for.)
 #pragma once
 
 #include "persistent/grad_weight.cuh"
@@ -10,73 +9,149 @@
 
 namespace trigen::persistent::weight {
 
-// 32 rows of an operand, as a lane brings them: pieces `piece` of rows lane / 8 + 4 i, and the ninth one of row `lane`, which
-// is the row that it shifts.
-struct RowGroup {
+// Rows of a stage, dy's and then x's, and groups of 32 of them that a warp of either warpgroup has.
+template <Kernel C>
+inline constexpr int kStageRows = 128 + C.config.tile_n;
+template <Kernel C>
+inline constexpr int kRowGroups = kStageRows<C> / 128;
+// The first row of a warp's group `i`. Each operand's first rows, which are all that there are of few tokens, are those of other
+// schedulers' warps.
+__device__ __forceinline__ int first_row(int warp, int i) { return 128 * i + 32 * (warp ^ (i % 2 * 2)); }
+template <Kernel C>
+__device__ __forceinline__ unsigned rows_at(const Ring<Geometry<C>>& ring, int stage, int row) {
+  return ring.a(stage) + row * 128;
+}
+template <Kernel C>
+__device__ __forceinline__ unsigned ninth_at(const Ring<Geometry<C>>& ring, int stage, int row) {
+  return ring.a(stage) + kStageRows<C> * 128 + row * piece_bytes();
+}
+// The barrier of a stage's pieces; full[stage] waits for the shift.
+template <Kernel C>
+__device__ __forceinline__ unsigned landed(const Ring<Geometry<C>>& ring, int stage) {
+  return ring.empty(C.config.stages + stage);
+}
+// A batch's last k block may need half of a row's pieces.
+template <Kernel C>
+__device__ __forceinline__ bool needs_half(const BlockBoxes<C>& at, int features) {
+  return 2 * kLastSteps<C> <= block_steps() && at.feature + kPanel > features;
+}
+
+// The rows of an operand that have a tile's rows from row `row` of a stage on.
+struct Rows {
+  const char* start;       // element 0 of the first one, of batch 0
+  long long batch, stride;  // bytes from batch to batch, from row to row
+  int left;                // rows that there are; 0 or less: none
+
+  template <Kernel C>
+  __device__ __forceinline__ static Rows of(const Params& p, const WorkTile& work, int tokens, int row) {
+    const Activations& t = row < 128 ? p.y : p.x;
+    const int token = row < 128 ? 128 * work.row + row : 128 * work.column + row - 128;
+    const bool beyond = work.narrow && row >= 256;
+    return {static_cast<const char*>(t.data) + 2 * (work.copy * t.head + token * t.row), 2 * t.batch,
+            2 * t.row, beyond ? 0 : tokens - token};
+  }
+};
+// Bytes by which a row begins inside a piece.
+__device__ __forceinline__ int skew_of(const char* row) {
+  return static_cast<int>(reinterpret_cast<unsigned long long>(row) % piece_bytes());
+}
+
+// A lane's pieces of 32 rows: piece lane % 8 of rows lane / 8 + 4 i, and the ninth one of that whose i is lane % 8.
+struct RowPieces {
   const char* lines;      // row lane / 8
-  const char* own;        // row `lane`
-  long long batch, four;  // bytes from batch to batch, of four rows
-  int left;               // rows that there are, 0 or less: none is brought
+  long long batch, four;  // `four`: bytes of four rows
+  int left;
 
-  RowGroup() = default;
-  __device__ __forceinline__ RowGroup(const Activations& t, int head, int row, int tokens, int lane)
-      : batch(2 * t.batch), four(8 * t.row), left(tokens - row) {
-    own = static_cast<const char*>(t.data) + 2 * (head * t.head + (row + lane) * t.row);
-    lines = own + 2 * (lane / 8 - lane) * t.row;
+  __device__ __forceinline__ void set(const Rows& rows, int lane) {
+    lines = rows.start + lane / 8 * rows.stride;
+    batch = rows.batch;
+    four = 4 * rows.stride;
+    left = rows.left;
   }
-  __device__ __forceinline__ static unsigned skew(const char* at) {
-    return static_cast<unsigned>(reinterpret_cast<unsigned long long>(at)) % piece_bytes();
+  // Piece `piece` of a row with `bytes` bytes from `row` on. No byte ahead of the row matters, those behind it become zeros.
+  __device__ __forceinline__ static const char* aligned(const char* row, int piece) {
+    return row - skew_of(row) + piece_bytes() * piece;
   }
-  // Of a row with `bytes` bytes from `at` on, those that piece `piece` has, its first ones but for what lies ahead of the row.
-  __device__ __forceinline__ static int valid(const char* at, int bytes, int piece) {
-    return schedule::max(
-        schedule::min(bytes + static_cast<int>(skew(at)) - piece_bytes() * piece, piece_bytes()), 0);
+  __device__ __forceinline__ static int valid(const char* row, int bytes, int piece) {
+    return schedule::max(schedule::min(bytes + skew_of(row) - piece_bytes() * piece, piece_bytes()), 0);
   }
-  __device__ __forceinline__ static const char* aligned(const char* at, int piece) {
-    return at - skew(at) + piece_bytes() * piece;
+  // From feature `feature` of batch `in` on, of which a row has `bytes` bytes; `half`: its first five pieces. (Rows 8 apart
+  // begin alike.)
+  __device__ __forceinline__ void bring(unsigned to, unsigned ninth, int in, int feature, int bytes,
+                                        bool half, int lane) const {
+    const char* const first = lines + (in * batch + 2 * feature);
+    if (bytes >= row_pieces() * piece_bytes())
+      bring<true>(to, ninth, first, bytes, half, lane);
+    else
+      bring<false>(to, ninth, first, bytes, half, lane);
   }
-
-  // From batch `in` and feature `feature` on, of which a row has `bytes` bytes; the first `pieces` pieces. Returns the bytes
-  // by which row `lane` begins inside a piece. (Rows 8 apart begin alike.)
-  __device__ __forceinline__ unsigned bring(unsigned to, unsigned ninth, int in, int feature, int bytes,
-                                            int pieces, int lane) const {
-    const long long ahead = in * batch + 2 * feature;
-    const int piece = lane % 8, line = lane / 8;
-    const char* from[2];
-    int has[2];
+  // kWhole: all bytes of all pieces are the rows'.
+  template <bool kWhole>
+  __device__ __forceinline__ void bring(unsigned to, unsigned ninth, const char* first, int bytes, bool half,
+                                        int lane) const {
+    const int piece = lane % 8, line = lane / 8, last = line + 4 * piece;
+    if (!half || piece <= 4) {
 #pragma unroll
-    for (int odd = 0; odd < 2; ++odd) {
-      const char* const at = lines + ahead + odd * four;
-      from[odd] = aligned(at, piece);
-      has[odd] = valid(at, bytes, piece);
-    }
-    if (piece < pieces) {
+      for (int odd = 0; odd < 2; ++odd) {
+        const char* const row = first + odd * four;
+        const char* from = aligned(row, piece);
+        const int has = kWhole ? piece_bytes() : valid(row, bytes, piece);
+        const unsigned place = to + line * 128 + ((piece ^ (line + 4 * odd)) << 4);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int odd = i % 2, row = line + 4 * i;
-        ptx::cp_async<piece_bytes()>(to + row * 128 + ((piece ^ (line + 4 * odd)) << 4), from[odd],
-                                   row < left ? has[odd] : 0);
-        from[odd] += 2 * four;
+        for (int i = odd; i < 8; i += 2) {
+          if (line + 4 * i < left) ptx::cp_async<piece_bytes()>(place + i * 512, from, has);
+          from += 2 * four;
+        }
       }
     }
-    const char* const at = own + ahead;
-    if (pieces > 8)
-      ptx::cp_async<piece_bytes()>(ninth + lane * piece_bytes(), aligned(at, 8),
-                                 lane < left ? valid(at, bytes, 8) : 0);
-    return skew(at);
+    if (half || last >= left) return;
+    const char* const row = first + piece * four;
+    ptx::cp_async<piece_bytes()>(ninth + last * piece_bytes(), aligned(row, 8),
+                                 kWhole ? piece_bytes() : valid(row, bytes, 8));
   }
 };
 
+// A warp of the warpgroup that brings.
+template <Kernel C>
+__device__ __forceinline__ void bring_rows(const Params& p, const Ring<Geometry<C>>& ring,
+                                           const StreamK& stream_k, int features, int tokens, int warp,
+                                           int lane) {
+  RingPosition<C.config.stages> at;
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  for (WorkTile work; walk.next(work);) {
+    RowPieces pieces[kRowGroups<C>];
+#pragma unroll
+    for (int i = 0; i < kRowGroups<C>; ++i)
+      pieces[i].set(Rows::of<C>(p, work, tokens, first_row(warp, i)), lane);
+    BlockBoxes<C> from(features, work.origin + work.begin * work.step);
+    const BlockBoxes<C> step(features, work.step);
+    for (int block = work.begin; block < work.end; ++block) {
+      ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+#pragma unroll
+      for (int i = 0; i < kRowGroups<C>; ++i) {
+        const int row = first_row(warp, i);
+        pieces[i].bring(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row), from.batch,
+                        from.feature, 2 * (features - from.feature), needs_half<C>(from, features), lane);
+      }
+      ptx::cp_async_arrive(landed<C>(ring, at.stage));
+      at.advance();
+      from.advance(step);
+    }
+  }
+}
+
 // Row `lane` of 32 rows, `skew` bytes to the front. Half of the row is read before it is written, and its last piece once.
-__device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, unsigned skew, bool half,
-                                          int lane) {
+__device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, int skew, bool half, int lane) {
   const unsigned row = rows + lane * 128, swizzle = lane % 8;
   const auto place = [&](unsigned piece) { return row + ((piece ^ swizzle) << 4); };
   unsigned word[20];
   ptx::load_shared<16>(word + 16, place(0));
 #pragma unroll
   for (int first = 0; first < 8; first += 4) {
-    if (first > 0 && half) break;
+    if (first > 0 && half) {  // as it is, but by a thread that fences: a later tile without this row may read it, to no effect
+      ptx::store_shared<16>(place(first), word + 16);
+      break;
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) word[i] = word[16 + i];
 #pragma unroll
@@ -99,116 +174,55 @@ __device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, unsigne
   }
 }
 
-// Rows of a stage, warps that load, and groups of 32 rows that one of them has.
+// A warp of the warpgroup that shifts.
 template <Kernel C>
-inline constexpr int kStageRows = 128 + C.config.tile_n;
-template <Kernel C>
-inline constexpr int kRowWarps = 4 * loaders(C.config);
-template <Kernel C>
-inline constexpr int kRowGroups = kStageRows<C> / 32 / kRowWarps<C>;
-// The first row of a warp's group `i` in a stage. Each operand's first rows, which are all that there are of few tokens, are those of
-// other schedulers' warps.
-template <Kernel C>
-__device__ __forceinline__ int first_row(int warp, int i) {
-  const int group = warp + kRowWarps<C> * i;
-  return 32 * (group ^ (group / 4 % 2 * 2));
-}
-
-// Groups without a row in the last tile of the tokens become zeros, before the loads begin: none is brought there, but
-// wgmma reads them, and their sums are dropped.
-template <Kernel C>
-__device__ __forceinline__ void clear_absent(unsigned ring, int tokens, int warp, int lane) {
-  constexpr unsigned kZeros[4] = {};
-#pragma unroll
-  for (int i = 0; i < kRowGroups<C>; ++i) {
-    const int row = first_row<C>(warp, i);
-    if (tokens % 128 == 0 || row % 128 < tokens % 128) continue;
-    for (int stage = 0; stage < C.config.stages; ++stage)
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-        ptx::store_shared<16>(ring + stage * stage_bytes(C.config) + row * 128 + (32 * j + lane) * 16,
-                              kZeros);
-  }
-  __syncwarp();
-}
-
-// A warp of the loading warpgroups, number `warp` of them.
-template <Kernel C>
-__device__ __forceinline__ void load_rows(const Params& p, const Ring<Geometry<C>>& ring,
-                                          const StreamK& stream_k, int features, int tokens, int warp,
-                                          int lane) {
-  using G = Geometry<C>;
-  constexpr int kGroups = kRowGroups<C>, kAhead = G::kStages - 1;  // kAhead: stages under way
-  constexpr unsigned kHalf = 1u << 31, kNone = 1;  // of a group: no number of bytes is odd
-  constexpr bool kHalves = 2 * kLastSteps<C> <= block_steps();  // a batch's last block needs half of its pieces
-  const auto rows_of = [&](int stage, int i) { return ring.a(stage) + first_row<C>(warp, i) * 128; };
-  const auto ninth_of = [&](int stage, int i) {
-    return ring.a(stage) + kStageRows<C> * 128 + first_row<C>(warp, i) * piece_bytes();
-  };
-  RingPosition<G::kStages> to, at;
-  unsigned begun[kAhead] = {};  // of the stages under way, oldest first: bytes by which rows begin inside pieces
-  int under_way = 0;
-  const auto finish = [&](unsigned how) {
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < kGroups; ++i)
-      if ((how >> 4 * i & kNone) == 0)
-        shift_row(rows_of(at.stage, i), ninth_of(at.stage, i), how >> 4 * i & 15, how & kHalf, lane);
-    ptx::fence_async_shared();
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(ring.full(at.stage));
-    at.advance();
-  };
-  const auto advance = [&](unsigned how) {
-#pragma unroll
-    for (int i = 0; i + 1 < kAhead; ++i) begun[i] = begun[i + 1];
-    begun[kAhead - 1] = how;
-  };
+__device__ __forceinline__ void shift_rows(const Params& p, const Ring<Geometry<C>>& ring,
+                                           const StreamK& stream_k, int features, int tokens, int warp,
+                                           int lane) {
+  RingPosition<C.config.stages> at;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
-    const auto group_of = [&](int i) {
-      const int row = first_row<C>(warp, i);
-      return row < 128 ? RowGroup(p.y, work.copy, 128 * work.row + row, tokens, lane)
-                       : RowGroup(p.x, work.copy, 128 * work.column + row - 128, tokens, lane);
-    };
-    RowGroup group[kGroups];
+    Rows rows[kRowGroups<C>];
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      group[i] = group_of(i);
-      if (work.narrow && first_row<C>(warp, i) >= 256) group[i].left = 0;
+    for (int i = 0; i < kRowGroups<C>; ++i) {
+      rows[i] = Rows::of<C>(p, work, tokens, first_row(warp, i));
+      rows[i].start += lane * rows[i].stride;
     }
     BlockBoxes<C> from(features, work.origin + work.begin * work.step);
     const BlockBoxes<C> step(features, work.step);
     for (int block = work.begin; block < work.end; ++block) {
-      if (under_way == kAhead) {
-        ptx::cp_async_wait<kAhead - 1>();
-        finish(begun[0]);
-      } else {
-        ++under_way;
-      }
-      ptx::mbarrier_wait(ring.empty(to.stage), to.parity ^ 1);
-      const bool half = kHalves && from.feature + kPanel > features;
-      unsigned how = half ? kHalf : 0;
+      ptx::mbarrier_wait(landed<C>(ring, at.stage), at.parity);
 #pragma unroll
-      for (int i = 0; i < kGroups; ++i) {
-        unsigned skew = kNone;  // what is no row is left as it is: its sums are dropped, but for those along diagonals
-        if (schedule::sums_diagonals(C.shape) || group[i].left > 0)
-          skew = group[i].bring(rows_of(to.stage, i), ninth_of(to.stage, i), from.batch, from.feature,
-                                2 * (features - from.feature), half ? row_pieces() / 2 + 1 : row_pieces(), lane);
-        how |= skew << 4 * i;
+      for (int i = 0; i < kRowGroups<C>; ++i) {
+        const int row = first_row(warp, i);
+        if (rows[i].left > 0)
+          shift_row(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row),
+                    skew_of(rows[i].start + from.batch * rows[i].batch), needs_half<C>(from, features), lane);
       }
-      ptx::cp_async_commit();
-      advance(how);
-      to.advance();
+      ptx::fence_async_shared();
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(ring.full(at.stage));
+      at.advance();
       from.advance(step);
     }
   }
-  ptx::cp_async_wait<0>();
-#pragma unroll 1
-  for (int i = kAhead; i > 0; --i) {
-    if (i <= under_way) finish(begun[0]);
-    advance(0);
-  }
+}
+
+// Rows that the last tile of the tokens does not have become zeros, before the loads begin: none is brought there, but wgmma
+// reads them, and their sums are dropped.
+template <Kernel C>
+__device__ __forceinline__ void clear_absent(const Ring<Geometry<C>>& ring, int tokens, int thread) {
+  constexpr unsigned kZeros[4] = {};
+  if (tokens % 128 == 0 || thread < tokens % 128) return;
+  for (int stage = 0; stage < C.config.stages; ++stage)
+#pragma unroll
+    for (int row = thread; row < kStageRows<C>; row += 128) {
+#pragma unroll
+      for (int piece = 0; piece < 8; ++piece)
+        ptx::store_shared<16>(rows_at<C>(ring, stage, row) + ((piece ^ (row & 7)) << 4), kZeros);
+      ptx::store_shared<16>(ninth_at<C>(ring, stage, row), kZeros);
+    }
+  ptx::fence_async_shared();
 }
 
 // Nothing looks at the map of a dW that does not leave by TMA: there is none then.
@@ -226,15 +240,20 @@ __device__ __forceinline__ void run_rows(const Params& p, const Maps&... map_dw)
   static_assert(sizeof...(Maps) == (C.config.vec_c == 8), "dW's map, where TMA stores it");
   const Extents<C> z(p);
   const StreamK stream_k = stream_k_of<C>(p, z, static_cast<int>(gridDim.x));
-  if constexpr (C.shape.bias) write_ones<C, G>();
   const Ring<G> ring = ring_of_block<G>();
-  prepare<G>([&] { ring.init(kRowWarps<C>); }, map_dw...);
+  const int warp = static_cast<int>(threadIdx.x / 32 % 4), lane = static_cast<int>(threadIdx.x % 32);
+  if constexpr (C.shape.bias) write_ones<C, G>();
+  if (threadIdx.x < 128) clear_absent<C>(ring, z.tokens, static_cast<int>(threadIdx.x));
+  prepare<G>(
+      [&] {
+        ring.init(4);
+        for (int stage = 0; stage < G::kStages; ++stage) ptx::mbarrier_init(landed<C>(ring, stage), 128);
+        ptx::mbarrier_fence_init();
+      },
+      map_dw...);
   if constexpr (lets_next_start(C.shape, C.config)) ptx::let_next_launch_start();
-  const unsigned group = threadIdx.x / 128;
-  const int warp = static_cast<int>(threadIdx.x / 32) - 4 * G::kConsumers,
-            lane = static_cast<int>(threadIdx.x % 32);
-  if (warp >= 0) clear_absent<C>(ring.base, z.tokens, warp, lane);
   ptx::wait_for_launches_before();
+  const unsigned group = threadIdx.x / 128;
   if (group < G::kConsumers) {
     ptx::claim_registers<G::kSumRegisters>();
     multiply_grad_weight<C>(p, ring, stream_k, z.tokens, z.features, z.diag, 0, false, group,
@@ -242,10 +261,15 @@ __device__ __forceinline__ void run_rows(const Params& p, const Maps&... map_dw)
     return;
   }
   ptx::release_registers<G::kLoadRegisters>();
-  load_rows<C>(p, ring, stream_k, z.features, z.tokens, warp, lane);
-  if (C.shape.zero_outside && !schedule::sums_diagonals(C.shape))
-    write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * kRowWarps<C> + warp,
-                   static_cast<int>(gridDim.x) * kRowWarps<C>, lane);
+  const bool brings = group == G::kConsumers;
+  if (brings)
+    bring_rows<C>(p, ring, stream_k, z.features, z.tokens, warp, lane);
+  else
+    shift_rows<C>(p, ring, stream_k, z.features, z.tokens, warp, lane);
+  // Whose pieces have all been asked for writes zeros to the columns without a tile.
+  if (C.shape.zero_outside && brings)
+    write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 4 + warp,
+                   static_cast<int>(gridDim.x) * 4, lane);
 }
 
 }  // namespace trigen::persistent::weight
