@@ -55,8 +55,9 @@ int operand_elements(const Problem& p, Access path) {
 }
 
 bool takes_boxes(const Problem& p) { return p.op == Op::kGradWeight && p.K == 1 && p.dtype != DType::kF32; }
-ConfigKey weight_boxes_key(const Problem& p) {
-  if (takes_boxes(p) && !brings_rows(p)) return boxes_key();
+ConfigKey weight_boxes_key(const Problem& p, Access path) {
+  if (brings_rows(p, path)) return {&Config::box, {0}, "are TMA's, threads bring these rows"};
+  if (takes_boxes(p)) return boxes_key();
   return {&Config::box, {0}, "are for grad_weight of one tap and 16-bit data"};
 }
 
@@ -98,7 +99,7 @@ bool allows(const Problem& p, const Config& c) {
 std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) const {
   std::set<int> rows, columns, clusters, warps;
   for (const Tile& tile : tiles_) {
-    const Config own = config_of(p, tile, c.activations, c.box);
+    const Config own = config_of(p, tile, c.activations, brings_rows(p, c.activations) ? 0 : c.box);
     if (!allows(p, own)) continue;
     rows.insert(tile.tile_m);
     if (tile.tile_m != c.tile_m) continue;
@@ -120,7 +121,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           {&Config::warps_m, values(warps), "a warpgroup multiplies 64 rows"},
           {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
           {&Config::cluster, values(clusters)},
-          weight_boxes_key(p),
+          weight_boxes_key(p, c.activations),
           // Taps hold two stages and wait for a third.
           range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
           raster_key(),
