@@ -278,9 +278,9 @@ TEST_F(Wgmma, ProductsOfBroughtRowsAreNotSerialised) {
   int index = 0;
   for (const char* text : {"grad_weight,dtype=f16,B=94,H=8,T=128,D=87,wdtype=f32,epilogue=bias+zero_outside",
                            "grad_weight,dtype=bf16,B=19,T=1024,D=2165,epilogue=bias+zero_outside",
-                           "grad_weight,dtype=bf16,B=512,T=128,D=1366,wdtype=f32",
+                           "grad_weight,dtype=bf16,B=512,T=128,D=1366,wdtype=f32,epilogue=bias",
                            "grad_weight,dtype=bf16,B=3,H=2,T=511,D=70,fill=upper,epilogue=bias+accumulate",
-                           "grad_weight,dtype=f16,B=128,T=64,D=241,wdtype=f32,epilogue=zero_outside"}) {
+                           "grad_weight,dtype=f16,B=128,T=64,D=241,wdtype=f32,epilogue=bias+zero_outside"}) {
     const Problem problem = value_of(parse_problem(text));
     std::set<bool> in_parts;
     for (const Config& config : family->configs(problem, *target_)) {
