@@ -258,8 +258,9 @@ double tap_sector_writes(const Problem& p) {
 
 // Of a k block whose rows threads bring (templates/persistent/weight_rows.cuh): pieces land, are read and are written where they are
 // shifted, and the products read both operands. Tokens that a tile has no row of move nothing.
+double whole_tiles(const Problem& p) { return std::ceil(static_cast<double>(p.T) / 128) * 128; }
 double rows_shared_bytes(const Problem& p, const Config& c, double columns) {
-  const double whole = std::ceil(static_cast<double>(p.T) / 128) * 128,
+  const double whole = whole_tiles(p),
                rows = std::ceil(static_cast<double>(p.T) / 32) * 32 / whole * (c.tile_m + columns),
                moved = rows * (2.0 * weight::row_pieces() * weight::piece_bytes() + 128);
   return (moved + weight::kConsumers * 128.0 * (kPanel + columns)) * multiplied_depth(p, c) / kPanel;
@@ -307,8 +308,10 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   if (s.whole_tiles == 0 && s.narrow == 0)
     work.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) * sharers / target.sms);
 
-  const double sums = stacks ? 2.0 * stacked_rows * static_cast<double>(p.T)
-                             : static_cast<double>(s.wide_sums());  // written of a part
+  const double sums = stacks                   ? 2.0 * stacked_rows * static_cast<double>(p.T)
+                      : weight::brings_rows(c) ? static_cast<double>(s.wide_sums()) *
+                                                     std::pow(static_cast<double>(p.T) / whole_tiles(p), 2)
+                                               : static_cast<double>(s.wide_sums());  // written of a part
   double parts = static_cast<double>(s.parts()) * sums * 4;
   if (s.narrow > 0) parts += static_cast<double>(s.sharers() + s.narrow) * kNarrowSums * 4;
   const bool diagonals = s.diagonals > 0;

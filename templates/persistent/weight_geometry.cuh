@@ -18,8 +18,7 @@ struct BaseOf {
   using Type = persistent::Geometry<c, kWarpgroups<c>>;
 };
 template <Config c>
-  requires(loaders(c) == 2)
-struct BaseOf<c> {
+requires(loaders(c) == 2) struct BaseOf<c> {
   using Type = persistent::Geometry<c, TwoLoaders{kWarpgroups<c>}>;
 };
 
@@ -59,11 +58,12 @@ struct Geometry : BaseOf<C.config>::Type {
   static_assert(!takes_turns(c) || (C.shape.K <= 1 && C.shape.dtype != DType::kF32 && !C.shape.bias &&
                                     c.tile_n == 128 && c.split_k == 1),
                 "whole tiles of one tap");
-  static_assert(!brings_rows(c) || (C.shape.op == Op::kGradWeight && C.shape.layout == Layout::kBTD &&
-                                    C.shape.K <= 1 && C.shape.dtype != DType::kF32 && c.tile_m == 128 &&
-                                    C.shape.w != WeightForm::kToeplitz && kCluster == 1 && c.box == 0 &&
-                                    !takes_turns(c)),
-                "rows of 16-bit features, one tap, tiles of a block alone; a Toeplitz matrix's sums need zeros behind the tokens");
+  static_assert(!brings_rows(c) ||
+                    (C.shape.op == Op::kGradWeight && C.shape.layout == Layout::kBTD && C.shape.K <= 1 &&
+                     C.shape.dtype != DType::kF32 && c.tile_m == 128 && C.shape.w != WeightForm::kToeplitz &&
+                     kCluster == 1 && c.box == 0 && !takes_turns(c)),
+                "rows of 16-bit features, one tap, tiles of a block alone; a Toeplitz matrix's sums need "
+                "zeros behind the tokens");
   static_assert(kStages <= 12, "the barriers fit");
   static_assert(c.split_k >= 1, "1: no tile is shared but the narrow ones");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");

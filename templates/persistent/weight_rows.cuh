@@ -38,9 +38,9 @@ __device__ __forceinline__ bool needs_half(const BlockBoxes<C>& at, int features
 
 // The rows of an operand that have a tile's rows from row `row` of a stage on.
 struct Rows {
-  const char* start;       // element 0 of the first one, of batch 0
+  const char* start;        // element 0 of the first one, of batch 0
   long long batch, stride;  // bytes from batch to batch, from row to row
-  int left;                // rows that there are; 0 or less: none
+  int left;                 // rows that there are; 0 or less: none
 
   template <Kernel C>
   __device__ __forceinline__ static Rows of(const Params& p, const WorkTile& work, int tokens, int row) {
@@ -148,7 +148,8 @@ __device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, int ske
   ptx::load_shared<16>(word + 16, place(0));
 #pragma unroll
   for (int first = 0; first < 8; first += 4) {
-    if (first > 0 && half) {  // as it is, but by a thread that fences: a later tile without this row may read it, to no effect
+    if (first > 0 &&
+        half) {  // as it is, but by a thread that fences: a later tile without this row may read it, to no effect
       ptx::store_shared<16>(place(first), word + 16);
       break;
     }
