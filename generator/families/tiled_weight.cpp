@@ -62,11 +62,11 @@ ConfigKey weight_boxes_key(const Problem& p, Access path) {
 }
 
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations, int box = 0) {
-  constexpr int kRowStages = 5;  // the most that fit
+  const int row_stages = tile.tile_n == 128 ? 5 : 3;  // the most that fit
   return {.tile_m = tile.tile_m,
           .tile_n = tile.tile_n,
           .warps_m = (tile.tile_m == 64 && !tile.stacks) || tile.turns ? 4 : 8,
-          .stages = brings_rows(p, activations) ? std::min(tile.stages, kRowStages) : tile.stages,
+          .stages = brings_rows(p, activations) ? std::min(tile.stages, row_stages) : tile.stages,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
           .box = box,
@@ -81,7 +81,7 @@ bool allows(const Problem& p, const Config& c) {
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
   if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
   if (brings_rows(p, c.activations))
-    return c.tile_m == 128 && c.tile_n == 128 && c.cluster == 1 && c.box == 0 && !weight::takes_turns(c);
+    return c.tile_m == 128 && c.cluster == 1 && c.box == 0 && !weight::takes_turns(c);
   if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
   if (weight::stacks(c) && p.pointers != 0)
     return false;  // a box has the matrices that it stacks from one base
@@ -113,30 +113,29 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   if (warps.empty()) warps = {4 * weight::consumers(c)};
   const int depth = weight::block_depth(p.dtype), activation = operand_elements(p, c.activations);
   const auto values = [](const std::set<int>& all) { return ConfigKey::Values(all.begin(), all.end()); };
-  return {
-      {&Config::tile_m, values(rows)},
-      {&Config::tile_n, values(columns)},
-      {&Config::tile_k,
-       {depth},
-       text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
-      {&Config::warps_m, values(warps), "a warpgroup multiplies 64 rows"},
-      {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
-      {&Config::cluster, values(clusters)},
-      weight_boxes_key(p, c.activations),
-      // Taps hold two stages and wait for a third.
-      range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
-      raster_key(),
-      weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
-      : weight::takes_turns(c)
-          ? ConfigKey{&Config::split_k, {1}, "warpgroups that take turns have whole tiles"}
-          : split_key(p),
-      ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
-      ConfigKey(&Config::activations, activation_paths(p),
-                "what TMA cannot take is packed, and contiguous tokens may be; rows of one tap need not be"),
-      vector_key(&Config::vec_a, activation),
-      vector_key(&Config::vec_b, activation),
-      output_key(p),
-      blocks_key()};
+  return {{&Config::tile_m, values(rows)},
+          {&Config::tile_n, values(columns)},
+          {&Config::tile_k,
+           {depth},
+           text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
+          {&Config::warps_m, values(warps), "a warpgroup multiplies 64 rows"},
+          {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
+          {&Config::cluster, values(clusters)},
+          weight_boxes_key(p, c.activations),
+          // Taps hold two stages and wait for a third.
+          range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
+          raster_key(),
+          weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
+          : weight::takes_turns(c)
+              ? ConfigKey{&Config::split_k, {1}, "warpgroups that take turns have whole tiles"}
+              : split_key(p),
+          ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
+          ConfigKey(&Config::activations, activation_paths(p),
+                    "what TMA cannot take is packed, and contiguous tokens may be; rows of one tap need not be"),
+          vector_key(&Config::vec_a, activation),
+          vector_key(&Config::vec_b, activation),
+          output_key(p),
+          blocks_key()};
 }
 
 int TiledWeight::stage_bytes(const Problem&, const Config& c) const { return weight::stage_bytes(c); }
