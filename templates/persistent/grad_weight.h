@@ -135,10 +135,10 @@ TRIGEN_HOST_DEVICE constexpr int stream_k_width(const Config& c, int width) {
 // setmaxnreg, in units of 8.
 inline constexpr int kLoadRegisters = 40;
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config& c) {
-  return !brings_rows(c) ? kLoadRegisters : admits_reduction(c) ? 80 : 88;
+  return !brings_rows(c) ? kLoadRegisters : admits_reduction(c) ? 80 : c.tile_n == 128 ? 88 : 104;
 }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
-  if (brings_rows(c)) return admits_reduction(c) ? 112 : c.tile_n == 128 ? 168 : 208;
+  if (brings_rows(c)) return admits_reduction(c) ? 112 : c.tile_n == 128 ? 168 : 200;
   return admits_reduction(c) ? 168 : 232;
 }
 
