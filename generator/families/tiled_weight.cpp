@@ -175,8 +175,8 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
     if (blocks <= (c.tile_n == 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }
-  // Clusters share loads where a row tile of 256 is not mostly empty.
-  if (tile.cluster > 1 && p.T <= 128) return;
+  // Clusters share loads where a row tile of 256 is not mostly empty; columns of 256 share rows that are brought.
+  if ((tile.cluster > 1 || (brings_rows(p, activations) && tile.tile_n > 128)) && p.T <= 128) return;
   if (weight::takes_turns(c)) {  // worth it where a block has several tiles
     const persistent::StreamK s = weight_stream_k(p, c, static_cast<int>(grid(p, target, c)));
     if (s.wide > s.blocks) out.push_back(c);

@@ -25,6 +25,10 @@ template <Kernel C>
 __device__ __forceinline__ unsigned ninth_at(const Ring<Geometry<C>>& ring, int stage, int row) {
   return ring.a(stage) + kStageRows<C> * 128 + row * piece_bytes();
 }
+// Of 32 rows' ninth pieces that of row `row`: a place of its own bank among those that 8 lanes write, and that they read.
+__device__ __forceinline__ unsigned ninth_place(int row) {
+  return (row % 4 * 8 + (row / 4 ^ row % 4 * 2)) * piece_bytes();
+}
 // The barrier of a stage's pieces; full[stage] waits for the shift.
 template <Kernel C>
 __device__ __forceinline__ unsigned landed(const Ring<Geometry<C>>& ring, int stage) {
@@ -43,7 +47,8 @@ struct OperandRows {
   int left;                 // rows that there are
 
   template <Kernel C>
-  __device__ __forceinline__ static OperandRows of(const Params& p, const WorkTile& work, int tokens, bool x) {
+  __device__ __forceinline__ static OperandRows of(const Params& p, const WorkTile& work, int tokens,
+                                                   bool x) {
     const Activations& t = x ? p.x : p.y;
     const int token = 128 * (x ? work.column : work.row), rows = x && !work.narrow ? C.config.tile_n : 128;
     return {static_cast<const char*>(t.data) + 2 * (work.copy * t.head + token * t.row), 2 * t.batch,
@@ -111,7 +116,7 @@ struct RowPieces {
     }
     if (half || last >= rows) return;
     const char* const row = first + piece * four;
-    ptx::cp_async<piece_bytes()>(ninth + last * piece_bytes(), aligned(row, 8),
+    ptx::cp_async<piece_bytes()>(ninth + ninth_place(last), aligned(row, 8),
                                  kWhole ? piece_bytes() : valid(row, bytes, 8));
   }
 };
@@ -135,8 +140,8 @@ __device__ __forceinline__ void bring_rows(const Params& p, const Ring<Geometry<
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const int bytes = 2 * (features - from.feature), row = 128 + first[1];
       const bool half = needs_half<C>(from, features);
-      dy.bring<kEach>(rows_at<C>(ring, at.stage, first[0]), ninth_at<C>(ring, at.stage, first[0]),
-                      from.batch, from.feature, bytes, half, lane);
+      dy.bring<kEach>(rows_at<C>(ring, at.stage, first[0]), ninth_at<C>(ring, at.stage, first[0]), from.batch,
+                      from.feature, bytes, half, lane);
       x.bring<kEach * kMore>(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row), from.batch,
                              from.feature, bytes, half, lane);
       ptx::cp_async_arrive(landed<C>(ring, at.stage));
@@ -163,7 +168,7 @@ __device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, int ske
     for (int i = 0; i < 4; ++i) word[i] = word[16 + i];
 #pragma unroll
     for (int i = 1; i <= 4; ++i)
-      ptx::load_shared<16>(word + 4 * i, first + i < 8 ? place(first + i) : ninth + lane * piece_bytes());
+      ptx::load_shared<16>(word + 4 * i, first + i < 8 ? place(first + i) : ninth + ninth_place(lane));
     unsigned moved[17];
 #pragma unroll
     for (int i = 0; i < 17; ++i) {
@@ -191,8 +196,8 @@ struct Skews {
         stride(static_cast<unsigned>(rows.stride)),
         left(rows.left) {}
   __device__ __forceinline__ int of(int row, int in) const {
-    return static_cast<int>((start + static_cast<unsigned>(in) * batch + static_cast<unsigned>(row) * stride) %
-                            piece_bytes());
+    return static_cast<int>(
+        (start + static_cast<unsigned>(in) * batch + static_cast<unsigned>(row) * stride) % piece_bytes());
   }
 };
 
@@ -240,7 +245,7 @@ __device__ __forceinline__ void clear_absent(const Ring<Geometry<C>>& ring, int 
 #pragma unroll
       for (int piece = 0; piece < 8; ++piece)
         ptx::store_shared<16>(rows_at<C>(ring, stage, row) + ((piece ^ (row & 7)) << 4), kZeros);
-      ptx::store_shared<16>(ninth_at<C>(ring, stage, row), kZeros);
+      ptx::store_shared<16>(ninth_at<C>(ring, stage, row / 32 * 32) + ninth_place(row % 32), kZeros);
     }
   ptx::fence_async_shared();
 }
