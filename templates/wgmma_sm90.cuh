@@ -11,6 +11,7 @@
 #include "pack_activations.cuh"
 #include "persistent/reduce.cuh"
 #include "persistent/slices.cuh"
+#include "persistent/weight_rows.cuh"
 #include "wgmma_sm90/product.cuh"
 
 namespace trigen::wgmma_sm90 {
@@ -22,6 +23,15 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const T
     persistent::weight::run<C>(p, a, b, output);
   else
     run_product<C>(p, a, b, persistent::output_maps<C>(output, operands...));
+}
+// grad_weight whose threads bring dy and x.
+template <Kernel C>
+__device__ __forceinline__ void run(const Params& p, const TensorMap& output) {
+  persistent::weight::run_rows<C>(p, output);
+}
+template <Kernel C>
+__device__ __forceinline__ void run(const Params& p) {
+  persistent::weight::run_rows<C>(p);
 }
 
 // The launch before a product whose W is packed: rows that are not aligned, or f32 where that is quicker.

@@ -256,6 +256,21 @@ double tap_sector_writes(const Problem& p) {
   return elements * std::min(1.0, apart / 32);
 }
 
+// Tokens of whole tiles of 128.
+double tile_tokens(const Problem& p) { return std::ceil(static_cast<double>(p.T) / 128) * 128; }
+// Of a k block whose rows threads bring (templates/persistent/weight_rows.cuh): pieces land, 64 bytes a cycle, are read and are written
+// where they are shifted, and the products read both operands. Tokens that a tile has no row of move nothing.
+double rows_shared_bytes(const Problem& p, const Config& c, double columns) {
+  // 1748 cycles of 128 x 128 for 1504 (one H200, 19,1024,2165, 2026-11-29). Never timed with 256 columns, whose one warp brings all:
+  // a choice that nobody has measured should gain clearly.
+  constexpr double kMeetings = 1.16, kDoubt = 1.2;
+  const double rows = std::ceil(static_cast<double>(p.T) / 32) * 32 / tile_tokens(p) * (c.tile_m + columns),
+               pieces = weight::row_pieces() * weight::piece_bytes(),
+               products = weight::kConsumers * 128.0 * (kPanel + columns);
+  return kMeetings * (c.tile_n > 128 ? kDoubt : 1) * (rows * (3 * pieces + 128) + products) *
+         multiplied_depth(p, c) / kPanel;
+}
+
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   if (weight::slices(c)) return sliced_weight_work(p, target, c);
   const bool stacks = weight::stacks(c);
@@ -288,7 +303,8 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
     work.steps.push_back({.products = shared * c.tile_m * (stacks ? 2.0 * c.tile_n : columns) * depth,
                           .feed_bytes = 128 * fed,
                           .split_bytes = split_lines ? 128 * fed : 0,
-                          .shifts = p.K > 1});
+                          .shifts = p.K > 1,
+                          .shared_bytes = weight::brings_rows(c) ? rows_shared_bytes(p, c, columns) : 0});
   }
   work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n * (stacks ? weight::kConsumers : 1);
   // One warpgroup stores while the other one multiplies: 0.7 us less a tile (H200, 1024 x 1024, 8 matrices, 2026-11-27).
@@ -297,8 +313,10 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   if (s.whole_tiles == 0 && s.narrow == 0)
     work.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) * sharers / target.sms);
 
-  const double sums = stacks ? 2.0 * stacked_rows * static_cast<double>(p.T)
-                             : static_cast<double>(s.wide_sums());  // written of a part
+  const double sums = stacks                   ? 2.0 * stacked_rows * static_cast<double>(p.T)
+                      : weight::brings_rows(c) ? static_cast<double>(s.wide_sums()) *
+                                                     std::pow(static_cast<double>(p.T) / tile_tokens(p), 2)
+                                               : static_cast<double>(s.wide_sums());  // written of a part
   double parts = static_cast<double>(s.parts()) * sums * 4;
   if (s.narrow > 0) parts += static_cast<double>(s.sharers() + s.narrow) * kNarrowSums * 4;
   const bool diagonals = s.diagonals > 0;

@@ -35,25 +35,38 @@ ConfigKey output_key(const Problem& p) {
   return key;
 }
 
-// Contiguous tokens are read as they lie, or copied: rows of copies hold the features of all batches one after the
-// other, which are fewer k blocks where a head's features end inside one.
-std::vector<Access> activation_paths(const Problem& p) {  // worth a try
+// Rows of features that begin at any element: threads bring them as they lie (templates/persistent/weight_rows.cuh).
+bool brings_rows(const Problem& p) {
+  return p.op == Op::kGradWeight && p.layout == Layout::kBTD && p.K == 1 && p.dtype != DType::kF32 &&
+         p.w != WeightForm::kToeplitz && needs_packed_activations(p);
+}
+bool brings_rows(const Problem& p, Access path) { return path == Access::kDirect && brings_rows(p); }
+
+// Contiguous tokens, and rows that begin at any element, are read as they lie, or copied: rows of copies hold the features of all
+// batches one after the other, which are fewer k blocks where a head's features end inside one.
+std::vector<Access> activation_paths(const Problem& p) {  // worth a try; the first is of any sizes
   std::vector<Access> paths = {activation_access(p, takes_tokens(p))};
   if (takes_tokens(p) && !too_many_to_pack(p)) paths.push_back(Access::kPacked);
+  if (brings_rows(p)) paths.push_back(Access::kDirect);
   return paths;
+}
+int operand_elements(const Problem& p, Access path) {
+  return brings_rows(p, path) ? 1 : activation_elements(p, path);
 }
 
 bool takes_boxes(const Problem& p) { return p.op == Op::kGradWeight && p.K == 1 && p.dtype != DType::kF32; }
-ConfigKey weight_boxes_key(const Problem& p) {
+ConfigKey weight_boxes_key(const Problem& p, Access path) {
+  if (brings_rows(p, path)) return {&Config::box, {0}, "are TMA's, threads bring these rows"};
   if (takes_boxes(p)) return boxes_key();
   return {&Config::box, {0}, "are for grad_weight of one tap and 16-bit data"};
 }
 
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations, int box = 0) {
+  const int row_stages = tile.tile_n == 128 ? 5 : 3;  // the most that fit
   return {.tile_m = tile.tile_m,
           .tile_n = tile.tile_n,
           .warps_m = (tile.tile_m == 64 && !tile.stacks) || tile.turns ? 4 : 8,
-          .stages = tile.stages,
+          .stages = brings_rows(p, activations) ? std::min(tile.stages, row_stages) : tile.stages,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
           .box = box,
@@ -67,6 +80,8 @@ bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
   if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
+  if (brings_rows(p, c.activations))
+    return c.tile_m == 128 && c.cluster == 1 && c.box == 0 && !weight::takes_turns(c);
   if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
   if (weight::stacks(c) && p.pointers != 0)
     return false;  // a box has the matrices that it stacks from one base
@@ -85,7 +100,7 @@ bool allows(const Problem& p, const Config& c) {
 std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) const {
   std::set<int> rows, columns, clusters, warps;
   for (const Tile& tile : tiles_) {
-    const Config own = config_of(p, tile, c.activations, c.box);
+    const Config own = config_of(p, tile, c.activations, brings_rows(p, c.activations) ? 0 : c.box);
     if (!allows(p, own)) continue;
     rows.insert(tile.tile_m);
     if (tile.tile_m != c.tile_m) continue;
@@ -97,7 +112,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   if (columns.empty()) columns = {128, 256};
   if (clusters.empty()) clusters = {1};
   if (warps.empty()) warps = {4 * weight::consumers(c)};
-  const int depth = weight::block_depth(p.dtype), activation = activation_elements(p, c.activations);
+  const int depth = weight::block_depth(p.dtype), activation = operand_elements(p, c.activations);
   const auto values = [](const std::set<int>& all) { return ConfigKey::Values(all.begin(), all.end()); };
   return {{&Config::tile_m, values(rows)},
           {&Config::tile_n, values(columns)},
@@ -107,7 +122,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           {&Config::warps_m, values(warps), "a warpgroup multiplies 64 rows"},
           {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
           {&Config::cluster, values(clusters)},
-          weight_boxes_key(p),
+          weight_boxes_key(p, c.activations),
           // Taps hold two stages and wait for a third.
           range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
           raster_key(),
@@ -117,7 +132,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
               : split_key(p),
           ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
           ConfigKey(&Config::activations, activation_paths(p),
-                    "what TMA cannot take is packed, and contiguous tokens may be"),
+                    "what TMA cannot take is packed, and contiguous tokens may be; rows of one tap need not be"),
           vector_key(&Config::vec_a, activation),
           vector_key(&Config::vec_b, activation),
           output_key(p),
@@ -161,8 +176,8 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
     if (blocks <= (c.tile_n >= 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }
-  // Clusters share loads where a row tile of 256 is not mostly empty.
-  if (tile.cluster > 1 && p.T <= 128) return;
+  // Clusters share loads where a row tile of 256 is not mostly empty; columns of 256 share rows that are brought.
+  if ((tile.cluster > 1 || (brings_rows(p, activations) && tile.tile_n > 128)) && p.T <= 128) return;
   if (weight::takes_turns(c)) {  // worth it where a block has several tiles
     const persistent::StreamK s = weight_stream_k(p, c, static_cast<int>(grid(p, target, c)));
     if (s.wide > s.blocks) out.push_back(c);
@@ -187,7 +202,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
     }
     return p.dtype == DType::kF32 ? rounded(map) : map;
   };
-  // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map.
+  // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map. Rows that threads bring have no map.
   const auto box = [&](MapSource source) {
     const Shape shape = kernel_shape(p);
     const bool tokens = weight::contiguous_tokens(shape, c);
@@ -195,8 +210,11 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
     return weight::stacks(c) && !tokens ? with_rows(operand(source), shape.T, weight::stacked(shape, c))
                                         : operand(source);
   };
-  product.maps = {box(MapSource::kY), box(MapSource::kX),
-                  c.vec_c == 8 && p.K == 1 ? weights_map(p) : operand(MapSource::kX)};
+  if (!brings_rows(p, c.activations))
+    product.maps = {box(MapSource::kY), box(MapSource::kX),
+                    c.vec_c == 8 && p.K == 1 ? weights_map(p) : operand(MapSource::kX)};
+  else if (c.vec_c == 8)
+    product.maps = {weights_map(p)};
   product.register_threads = static_cast<uint32_t>(weight::register_threads(c));
   const uint32_t grid = product.grid[0];
   plan.launches.push_back(std::move(product));

@@ -13,9 +13,13 @@ namespace trigen::persistent {
 // multiplying one. `register_threads`: the number of threads that the SM's registers are divided by.
 struct Warpgroups {
   int consumers, load_registers, sum_registers, register_threads;
+  TRIGEN_HOST_DEVICE constexpr int loaders() const { return 1; }  // warpgroups that load
+};
+struct TwoLoaders : Warpgroups {
+  TRIGEN_HOST_DEVICE constexpr int loaders() const { return 2; }
 };
 
-template <Config c, Warpgroups kGroups>
+template <Config c, auto kGroups>
 struct Geometry {
   static constexpr int kConsumers = kGroups.consumers;
   static constexpr int kLoadRegisters = kGroups.load_registers, kSumRegisters = kGroups.sum_registers;
@@ -28,8 +32,8 @@ struct Geometry {
 
   static_assert(kStages >= 2, "a ring has at least two stages");
   static_assert(c.blocks == 1, "registers are handed out for one block on an SM");
-  static_assert(kLoadRegisters + kConsumers * kSumRegisters <=
-                    (kConsumers + 1) * (65536 / kGroups.register_threads / 8 * 8),
+  static_assert(kGroups.loaders() * kLoadRegisters + kConsumers * kSumRegisters <=
+                    (kConsumers + kGroups.loaders()) * (65536 / kGroups.register_threads / 8 * 8),
                 "setmaxnreg hands out no more registers than the block started with");
 };
 

@@ -359,6 +359,13 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
   }
 }
 
+// Does a part hold a thread's four sums from (row, column) on, of rows `row` and `row` + 8? Of brought rows those alone that lie in
+// the matrix: T = 64 has a quarter of a tile, and hundreds of parts.
+template <Kernel C>
+__device__ __forceinline__ bool is_held(int row, int column, int tokens) {
+  return !brings_rows(C.config) || (row < tokens && column < tokens);
+}
+
 // One multiplying warpgroup.
 template <Kernel C>
 __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring<Geometry<C>>& ring,
@@ -419,7 +426,8 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
                    place.row * (32 * kWidth) + place.column * (32 * 128) + threadIdx.x;
 #pragma unroll
       for (int i = 0; i < kN / 8; ++i)
-        if ((i < 16 || !work.narrow) && is_touched(first_column + i / 16 * 128))
+        if ((i < 16 || !work.narrow) && is_touched(first_column + i / 16 * 128) &&
+            is_held<C>(first_row + line, first_column + 8 * i, tokens))
           to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     } else {
       // Panels of 64 columns.

@@ -45,7 +45,16 @@ TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
                         : c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ? c.tile_m / 64 : kConsumers; }
-TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
+// btd as it lies, in rows that TMA cannot take: threads bring them (weight_rows.cuh). Nine pieces of 16 bytes have a row of a k
+// block that begins inside one.
+TRIGEN_HOST_DEVICE constexpr bool brings_rows(const Config& c) {
+  return c.activations == Access::kDirect && c.vec_b == 1;
+}
+TRIGEN_HOST_DEVICE constexpr int piece_bytes() { return 16; }
+TRIGEN_HOST_DEVICE constexpr int row_pieces() { return 9; }
+// Warpgroups that load: one that brings rows and one that shifts them, where registers allow.
+TRIGEN_HOST_DEVICE constexpr int loaders(const Config& c) { return brings_rows(c) && c.tile_n == 128 ? 2 : 1; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + loaders(c)); }
 // tile_m = 64, for T <= 64: each multiplying warpgroup has 64 rows of dy and of x of its own, as many batches one
 // below the other as fit, one where tokens are contiguous, and sums 64 x 64, of which the T x T blocks on the diagonal count
 // (stacked.cuh).
@@ -58,7 +67,7 @@ TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
   return stacks(c) ? kConsumers : c.tile_n / kPanel;
 }
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
-  return (consumers(c) + panels(c)) * kPanelBytes;
+  return (consumers(c) + panels(c)) * (kPanelBytes + (brings_rows(c) ? kPanel * piece_bytes() : 0));
 }
 // Exchange of slices: rows by eights, owned by the slices of a tile in turn. 8 rows of 16 columns are 512
 // bytes, and 64 to keep their readers' banks apart.
@@ -90,7 +99,7 @@ TRIGEN_HOST_DEVICE constexpr bool lets_next_start(const Shape& s, const Config& 
   return admits_reduction(c) || schedule::sums_diagonals(s) || s.op == Op::kGram;
 }
 TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
-  return admits_reduction(c) ? 512 : threads(c);
+  return admits_reduction(c) ? threads(c) + 128 : threads(c);
 }
 // Output panels that each multiplying warpgroup can stage: in the memory that the ring leaves, at most its
 // tile. 0: too many stages.
@@ -131,7 +140,13 @@ TRIGEN_HOST_DEVICE constexpr int stream_k_width(const Config& c, int width) {
 }
 // setmaxnreg, in units of 8.
 inline constexpr int kLoadRegisters = 40;
-TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return admits_reduction(c) ? 168 : 232; }
+TRIGEN_HOST_DEVICE constexpr int load_registers(const Config& c) {
+  return !brings_rows(c) ? kLoadRegisters : admits_reduction(c) ? 80 : c.tile_n == 128 ? 88 : 104;
+}
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
+  if (brings_rows(c)) return admits_reduction(c) ? 112 : c.tile_n == 128 ? 168 : 200;
+  return admits_reduction(c) ? 168 : 232;
+}
 
 // Blocks of the reduction for each block of the product. Where one of them fits beside the product's, they
 // are to begin at once when it ends, and to leave room for the launch after them.

@@ -175,6 +175,10 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
              touched<C>(p, kEdge<C> * now.row + position / kBlock * 128,
                         kEdge<C> * now.column + position % kBlock / 4096 * 128, tokens, diag);
     };
+    const auto has = [&](int position) {
+      return is_held<C>(128 * now.row + position / 32 % 8 * 16 + position % 32 / 4,
+                        128 * now.column + position / 256 * 8, tokens);
+    };
     const auto write = [&](int position, const float4& sum) {
       // of run
       constexpr int kBlock = 128 * kWidth / 4;
@@ -195,11 +199,12 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
         float4 v[kLoads];
 #pragma unroll
         for (int j = 0; j < kLoads; ++j)
-          if (i + j / kRun < now.parts.count)
+          if (i + j / kRun < now.parts.count && has(now.position + kReduceThreads * (j % kRun) + thread))
             v[j] = part(i + j / kRun)[now.position + kReduceThreads * (j % kRun) + thread];
 #pragma unroll
         for (int j = 0; j < kLoads; ++j)
-          if (i + j / kRun < now.parts.count) add(sum[j % kRun], v[j]);
+          if (i + j / kRun < now.parts.count && has(now.position + kReduceThreads * (j % kRun) + thread))
+            add(sum[j % kRun], v[j]);
       }
 #pragma unroll
       for (int j = 0; j < kRun; ++j) write(now.position + kReduceThreads * j + thread, sum[j]);
@@ -207,7 +212,7 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
       const int width = kReduceThreads >> now.log, run = thread / width,
                 position = now.position + thread % width;
       float4 sum = make_float4(0, 0, 0, 0);
-      const int end = now.parts.count * (run + 1) >> now.log;
+      const int end = has(position) ? now.parts.count * (run + 1) >> now.log : 0;
       for (int i = now.parts.count * run >> now.log; i < end; i += kLoads) {
         float4 v[kLoads];
 #pragma unroll

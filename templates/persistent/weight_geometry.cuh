@@ -10,14 +10,22 @@ namespace trigen::persistent::weight {
 
 template <Config c>
 inline constexpr Warpgroups kWarpgroups{.consumers = kConsumers,
-                                        .load_registers = kLoadRegisters,
+                                        .load_registers = load_registers(c),
                                         .sum_registers = sum_registers(c),
                                         .register_threads = register_threads(c)};
+template <Config c>
+struct BaseOf {
+  using Type = persistent::Geometry<c, kWarpgroups<c>>;
+};
+template <Config c>
+requires(loaders(c) == 2) struct BaseOf<c> {
+  using Type = persistent::Geometry<c, TwoLoaders{kWarpgroups<c>}>;
+};
 
 template <Kernel C>
-struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
+struct Geometry : BaseOf<C.config>::Type {
   static constexpr Config c = C.config;
-  using Base = persistent::Geometry<c, kWarpgroups<c>>;
+  using Base = typename BaseOf<c>::Type;
   using Base::kCluster, Base::kStages;
   static constexpr int kReleasingWarps = takes_turns(c) ? 4 : Base::kReleasingWarps;
   static constexpr int kPanels = panels(c);
@@ -50,6 +58,12 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(!takes_turns(c) || (C.shape.K <= 1 && C.shape.dtype != DType::kF32 && !C.shape.bias &&
                                     c.tile_n == 128 && c.split_k == 1),
                 "whole tiles of one tap");
+  static_assert(!brings_rows(c) ||
+                    (C.shape.op == Op::kGradWeight && C.shape.layout == Layout::kBTD && C.shape.K <= 1 &&
+                     C.shape.dtype != DType::kF32 && c.tile_m == 128 && C.shape.w != WeightForm::kToeplitz &&
+                     kCluster == 1 && c.box == 0 && !takes_turns(c)),
+                "rows of 16-bit features, one tap, tiles of a block alone; a Toeplitz matrix's sums need "
+                "zeros behind the tokens");
   static_assert(kStages <= 12, "the barriers fit");
   static_assert(c.split_k >= 1, "1: no tile is shared but the narrow ones");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");

@@ -272,6 +272,26 @@ TEST_F(Wgmma, ProductsAreNotSerialised) {
   EXPECT_EQ(index, 40);
 }
 
+// Rows that threads bring beside the products, in parts and whole: sums have fewer registers than where TMA loads.
+TEST_F(Wgmma, ProductsOfBroughtRowsAreNotSerialised) {
+  const Family* family = value_of(find_family("wgmma_sm90"));
+  int index = 0;
+  for (const char* text : {"grad_weight,dtype=f16,B=94,H=8,T=128,D=87,wdtype=f32,epilogue=bias+zero_outside",
+                           "grad_weight,dtype=bf16,B=19,T=1024,D=2165,epilogue=bias+zero_outside",
+                           "grad_weight,dtype=bf16,B=512,T=128,D=1366,wdtype=f32,epilogue=bias",
+                           "grad_weight,dtype=bf16,B=3,H=2,T=511,D=70,fill=upper,epilogue=bias+accumulate",
+                           "grad_weight,dtype=f16,B=128,T=64,D=241,wdtype=f32,epilogue=bias+zero_outside"}) {
+    const Problem problem = value_of(parse_problem(text));
+    std::set<std::pair<int, bool>> seen;  // columns, and in parts
+    for (const Config& config : family->configs(problem, *target_)) {
+      if (config.activations != Access::kDirect || !seen.insert({config.tile_n, config.split_k > 1}).second)
+        continue;
+      if (takes(index++, 2)) expect_parallel({problem, target_, family, config, false});
+    }
+    EXPECT_EQ(seen.size(), problem.T > 128 ? 4u : 2u) << text;
+  }
+}
+
 // gram's sums are grad_weight's; what becomes of them are other registers.
 TEST_F(Wgmma, ProductsOfGramAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_sm90"));

@@ -384,6 +384,39 @@ TEST(Families, RowsThatBeginAnywhereAreRefusedOrLegal) {
   EXPECT_GT(served, 90);
 }
 
+// grad_weight whose threads bring rows: one tile, no map of dy or x, no copy; everything else is copied.
+TEST(Families, RowsOfGradWeightAreBroughtOrCopied) {
+  const auto refused = [](const char* text, const char* rest) {
+    return refusal("wgmma_sm90", "sm_90a", text, (std::string("tile=128x128x64,warps=8x1,") + rest).c_str());
+  };
+  constexpr const char* kOdd = "grad_weight,dtype=bf16,B=32,T=512,D=1021";
+  EXPECT_EQ(refused(kOdd, "stages=5,splitk=3,vec=1x1x8,cluster=1,blocks=1"), "");
+  EXPECT_EQ(refused(kOdd, "stages=5,splitk=3,vec=1x1x8,cluster=4,blocks=1,activations=packed"), "");
+  EXPECT_THAT(refused(kOdd, "stages=5,splitk=3,vec=1x1x8,cluster=4,blocks=1"), HasSubstr("try cluster=1"));
+  EXPECT_THAT(refused(kOdd, "stages=5,splitk=3,vec=1x1x8,cluster=1,box=16,blocks=1"),
+              HasSubstr("box=16: are TMA's, threads bring these rows; try box=0"));
+  EXPECT_THAT(refused(kOdd, "stages=6,splitk=3,vec=1x1x8,cluster=1,blocks=1"),
+              HasSubstr("stages=6 of 36864 B leave too little"));
+  for (const char* copied :
+       {"gram,dtype=bf16,B=1,T=512,D=1021", "grad_weight,dtype=bf16,B=32,T=512,D=1021,w=toeplitz",
+        "grad_weight,dtype=bf16,B=32,T=511,D=1024,layout=bdt"})
+    EXPECT_EQ(refused(copied, "stages=5,splitk=3,vec=1x1x1,cluster=1,blocks=1"),
+              "activations=direct: what TMA cannot take is packed, and contiguous tokens may be; rows of one "
+              "tap need not be; try activations=packed");
+  const Family& family = *llvm::cantFail(find_family("wgmma_sm90"));
+  const Target& target = *llvm::cantFail(find_target("sm_90a"));
+  int brought = 0;
+  for (const Config& c : family.configs(problem(kOdd), target)) {
+    if (c.activations != Access::kDirect) continue;
+    ++brought;
+    const LaunchPlan plan = family.launch_plan(problem(kOdd), target, c);
+    EXPECT_EQ(plan.launches.front().entry, "trigen_grad_weight");
+    EXPECT_EQ(plan.launches.front().maps.size(), 1u);  // dW's
+    EXPECT_FALSE(plan.launches.front().packed);
+  }
+  EXPECT_GE(brought, 3);
+}
+
 // Rows of 64 are tried where tiles of 128 leave SMs idle, and nowhere else; the model then takes them where
 // they shorten the longest block.
 TEST(Families, SplitTilesOf64RowsAreForFewTiles) {

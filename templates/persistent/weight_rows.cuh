@@ -1,0 +1,302 @@
+// grad_weight of rows that begin at any element, which TMA cannot take: threads bring dy and x. Warps ask for the
+// aligned pieces of 16 bytes that have a stage's rows, each where TMA would put the row's own: piece i of a row lies where
+// element 8 i has to be, the ninth beside the panels. Others shift the rows in place once they have landed, a row a thread. (Not the
+// same warps: the fence between a shift and the products waits for all that its thread has asked for.)
+#pragma once
+
+#include "persistent/grad_weight.cuh"
+#include "ptx/cp_async.cuh"
+
+namespace trigen::persistent::weight {
+
+// Rows of a stage, dy's and then x's, and warps that bring and that shift them, by groups of 32 rows. Of a tile of 256 columns, whose
+// sums leave registers for one more warpgroup alone, one warp brings.
+template <Kernel C>
+inline constexpr int kStageRows = 128 + C.config.tile_n;
+template <Kernel C>
+inline constexpr int kBringing = loaders(C.config) == 2 ? 4 : 1;
+template <Kernel C>
+inline constexpr int kShifting = 4 * loaders(C.config) - kBringing<C>;
+template <Kernel C>
+__device__ __forceinline__ unsigned rows_at(const Ring<Geometry<C>>& ring, int stage, int row) {
+  return ring.a(stage) + row * 128;
+}
+template <Kernel C>
+__device__ __forceinline__ unsigned ninth_at(const Ring<Geometry<C>>& ring, int stage, int row) {
+  return ring.a(stage) + kStageRows<C> * 128 + row * piece_bytes();
+}
+// Of 32 rows' ninth pieces that of row `row`: a place of its own bank among those that 8 lanes write, and that they read.
+__device__ __forceinline__ unsigned ninth_place(int row) {
+  return (row % 4 * 8 + (row / 4 ^ row % 4 * 2)) * piece_bytes();
+}
+// The barrier of a stage's pieces; full[stage] waits for the shift.
+template <Kernel C>
+__device__ __forceinline__ unsigned landed(const Ring<Geometry<C>>& ring, int stage) {
+  return ring.empty(C.config.stages + stage);
+}
+// A batch's last k block may need half of a row's pieces.
+template <Kernel C>
+__device__ __forceinline__ bool needs_half(const BlockBoxes<C>& at, int features) {
+  return 2 * kLastSteps<C> <= block_steps() && at.feature + kPanel > features;
+}
+
+// An operand's rows in a stage, of dy those from 0 on, of x from 128 on.
+struct OperandRows {
+  const char* start;        // element 0 of the first one, of batch 0
+  long long batch, stride;  // bytes from batch to batch, from row to row
+  int left;                 // rows that there are
+
+  template <Kernel C>
+  __device__ __forceinline__ static OperandRows of(const Params& p, const WorkTile& work, int tokens,
+                                                   bool x) {
+    const Activations& t = x ? p.x : p.y;
+    const int token = 128 * (x ? work.column : work.row), rows = x && !work.narrow ? C.config.tile_n : 128;
+    return {static_cast<const char*>(t.data) + 2 * (work.copy * t.head + token * t.row), 2 * t.batch,
+            2 * t.row, schedule::min(tokens - token, rows)};
+  }
+};
+// Bytes by which a row begins inside a piece.
+__device__ __forceinline__ int skew_of(const char* row) {
+  return static_cast<int>(reinterpret_cast<unsigned long long>(row) % piece_bytes());
+}
+
+// A lane's pieces of groups of 32 rows: piece lane % 8 of rows lane / 8 + 4 i, and the ninth one of that whose i is lane % 8.
+struct RowPieces {
+  const char* lines;      // row lane / 8
+  long long batch, four;  // `four`: bytes of four rows
+  int left;
+
+  // From row `row` of the operand on.
+  __device__ __forceinline__ void set(const OperandRows& rows, int row, int lane) {
+    lines = rows.start + (row + lane / 8) * rows.stride;
+    batch = rows.batch;
+    four = 4 * rows.stride;
+    left = rows.left - row;
+  }
+  // Piece `piece` of a row with `bytes` bytes from `row` on. No byte ahead of the row matters, those behind it become zeros.
+  __device__ __forceinline__ static const char* aligned(const char* row, int piece) {
+    return row - skew_of(row) + piece_bytes() * piece;
+  }
+  __device__ __forceinline__ static int valid(const char* row, int bytes, int piece) {
+    return schedule::max(schedule::min(bytes + skew_of(row) - piece_bytes() * piece, piece_bytes()), 0);
+  }
+  // From feature `feature` of batch `in` on, of which a row has `bytes` bytes; `half`: its first five pieces. (Rows 8 apart
+  // begin alike.)
+  template <int kGroups>
+  __device__ __forceinline__ void bring(unsigned to, unsigned ninth, int in, int feature, int bytes,
+                                        bool half, int lane) const {
+    const char* first = lines + (in * batch + 2 * feature);
+#pragma unroll 1
+    for (int row = 0; row < 32 * kGroups && row < left; row += 32) {
+      if (bytes >= row_pieces() * piece_bytes())
+        bring_group<true>(to + row * 128, ninth + row * piece_bytes(), first, left - row, bytes, half, lane);
+      else
+        bring_group<false>(to + row * 128, ninth + row * piece_bytes(), first, left - row, bytes, half, lane);
+      first += 8 * four;
+    }
+  }
+  // kWhole: all bytes of all pieces are the rows'.
+  template <bool kWhole>
+  __device__ __forceinline__ void bring_group(unsigned to, unsigned ninth, const char* first, int rows,
+                                              int bytes, bool half, int lane) const {
+    const int piece = lane % 8, line = lane / 8, last = line + 4 * piece;
+    if (!half || piece <= 4) {
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) {
+        const char* const row = first + odd * four;
+        const char* from = aligned(row, piece);
+        const int has = kWhole ? piece_bytes() : valid(row, bytes, piece);
+        const unsigned place = to + line * 128 + ((piece ^ (line + 4 * odd)) << 4);
+#pragma unroll
+        for (int i = odd; i < 8; i += 2) {
+          if (line + 4 * i < rows) ptx::cp_async<piece_bytes()>(place + i * 512, from, has);
+          from += 2 * four;
+        }
+      }
+    }
+    if (half || last >= rows) return;
+    const char* const row = first + piece * four;
+    ptx::cp_async<piece_bytes()>(ninth + ninth_place(last), aligned(row, 8),
+                                 kWhole ? piece_bytes() : valid(row, bytes, 8));
+  }
+};
+
+// A warp that brings: all rows, or 32 of either operand. (Of few tokens each operand's are then those of other schedulers' warps.)
+template <Kernel C>
+__device__ __forceinline__ void bring_rows(const Params& p, const Ring<Geometry<C>>& ring,
+                                           const StreamK& stream_k, int features, int tokens, int warp,
+                                           int lane) {
+  constexpr int kEach = 4 / kBringing<C>, kMore = C.config.tile_n / 128;
+  const int first[2] = {32 * warp, 32 * (kBringing<C> == 1 ? 0 : warp ^ 2)};  // of an operand
+  RingPosition<C.config.stages> at;
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  for (WorkTile work; walk.next(work);) {
+    RowPieces dy, x;
+    dy.set(OperandRows::of<C>(p, work, tokens, false), first[0], lane);
+    x.set(OperandRows::of<C>(p, work, tokens, true), first[1], lane);
+    BlockBoxes<C> from(features, work.origin + work.begin * work.step);
+    const BlockBoxes<C> step(features, work.step);
+    for (int block = work.begin; block < work.end; ++block) {
+      ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+      const int bytes = 2 * (features - from.feature), row = 128 + first[1];
+      const bool half = needs_half<C>(from, features);
+      dy.bring<kEach>(rows_at<C>(ring, at.stage, first[0]), ninth_at<C>(ring, at.stage, first[0]), from.batch,
+                      from.feature, bytes, half, lane);
+      x.bring<kEach * kMore>(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row), from.batch,
+                             from.feature, bytes, half, lane);
+      ptx::cp_async_arrive(landed<C>(ring, at.stage));
+      at.advance();
+      from.advance(step);
+    }
+  }
+}
+
+// Row `lane` of 32 rows, `skew` bytes to the front. Half of the row is read before it is written, and its last piece once.
+__device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, int skew, bool half, int lane) {
+  const unsigned row = rows + lane * 128, swizzle = lane % 8;
+  const auto place = [&](unsigned piece) { return row + ((piece ^ swizzle) << 4); };
+  unsigned word[20];
+  ptx::load_shared<16>(word + 16, place(0));
+#pragma unroll
+  for (int first = 0; first < 8; first += 4) {
+    if (first > 0 &&
+        half) {  // as it is, but by a thread that fences: a later tile without this row may read it, to no effect
+      ptx::store_shared<16>(place(first), word + 16);
+      break;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) word[i] = word[16 + i];
+#pragma unroll
+    for (int i = 1; i <= 4; ++i)
+      ptx::load_shared<16>(word + 4 * i, first + i < 8 ? place(first + i) : ninth + ninth_place(lane));
+    unsigned moved[17];
+#pragma unroll
+    for (int i = 0; i < 17; ++i) {
+      const unsigned low = skew & 8 ? word[i + 2] : word[i], high = skew & 8 ? word[i + 3] : word[i + 1];
+      moved[i] = skew & 4 ? high : low;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      unsigned out[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        out[j] = __byte_perm(moved[4 * i + j], moved[4 * i + j + 1], skew & 2 ? 0x5432 : 0x3210);
+      ptx::store_shared<16>(place(first + i), out);
+    }
+  }
+}
+
+// What says how far an operand's rows begin inside pieces: bits of addresses.
+struct Skews {
+  unsigned start, batch, stride;
+  int left;
+  __device__ __forceinline__ explicit Skews(const OperandRows& rows)
+      : start(static_cast<unsigned>(reinterpret_cast<unsigned long long>(rows.start))),
+        batch(static_cast<unsigned>(rows.batch)),
+        stride(static_cast<unsigned>(rows.stride)),
+        left(rows.left) {}
+  __device__ __forceinline__ int of(int row, int in) const {
+    return static_cast<int>(
+        (start + static_cast<unsigned>(in) * batch + static_cast<unsigned>(row) * stride) % piece_bytes());
+  }
+};
+
+// A warp that shifts.
+template <Kernel C>
+__device__ __forceinline__ void shift_rows(const Params& p, const Ring<Geometry<C>>& ring,
+                                           const StreamK& stream_k, int features, int tokens, int warp,
+                                           int lane) {
+  RingPosition<C.config.stages> at;
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  for (WorkTile work; walk.next(work);) {
+    const Skews dy(OperandRows::of<C>(p, work, tokens, false)), x(OperandRows::of<C>(p, work, tokens, true));
+    BlockBoxes<C> from(features, work.origin + work.begin * work.step);
+    const BlockBoxes<C> step(features, work.step);
+    for (int block = work.begin; block < work.end; ++block) {
+      ptx::mbarrier_wait(landed<C>(ring, at.stage), at.parity);
+      const bool half = needs_half<C>(from, features);
+#pragma unroll 1
+      for (int i = warp; i < kStageRows<C> / 32; i += kShifting<C>) {
+        const int first = 32 * (kShifting<C> == 4 ? i ^ (i / 4 * 2) : i);
+        const bool is_x = first >= 128;
+        const int row = is_x ? first - 128 : first;
+        if (row >= (is_x ? x.left : dy.left)) continue;
+        shift_row(rows_at<C>(ring, at.stage, first), ninth_at<C>(ring, at.stage, first),
+                  is_x ? x.of(row + lane, from.batch) : dy.of(row + lane, from.batch), half, lane);
+      }
+      ptx::fence_async_shared();
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(ring.full(at.stage));
+      at.advance();
+      from.advance(step);
+    }
+  }
+}
+
+// Rows that the last tile of the tokens does not have become zeros, before the loads begin: none is brought there, but wgmma
+// reads them, and their sums are dropped.
+template <Kernel C>
+__device__ __forceinline__ void clear_absent(const Ring<Geometry<C>>& ring, int tokens, int thread) {
+  constexpr unsigned kZeros[4] = {};
+  if (tokens % 128 == 0 || thread < tokens % 128) return;
+  for (int stage = 0; stage < C.config.stages; ++stage)
+#pragma unroll
+    for (int row = thread; row < kStageRows<C>; row += 128) {
+#pragma unroll
+      for (int piece = 0; piece < 8; ++piece)
+        ptx::store_shared<16>(rows_at<C>(ring, stage, row) + ((piece ^ (row & 7)) << 4), kZeros);
+      ptx::store_shared<16>(ninth_at<C>(ring, stage, row / 32 * 32) + ninth_place(row % 32), kZeros);
+    }
+  ptx::fence_async_shared();
+}
+
+// Nothing looks at the map of a dW that does not leave by TMA: there is none then.
+__device__ __forceinline__ const TensorMap& map_or_nothing(const Params&, const TensorMap& map) {
+  return map;
+}
+__device__ __forceinline__ const TensorMap& map_or_nothing(const Params& p) {
+  return reinterpret_cast<const TensorMap&>(p);
+}
+
+// The launch that multiplies.
+template <Kernel C, class... Maps>
+__device__ __forceinline__ void run_rows(const Params& p, const Maps&... map_dw) {
+  using G = Geometry<C>;
+  static_assert(sizeof...(Maps) == (C.config.vec_c == 8), "dW's map, where TMA stores it");
+  const Extents<C> z(p);
+  const StreamK stream_k = stream_k_of<C>(p, z, static_cast<int>(gridDim.x));
+  const Ring<G> ring = ring_of_block<G>();
+  const int warp = static_cast<int>(threadIdx.x / 32) - 4 * G::kConsumers,
+            lane = static_cast<int>(threadIdx.x % 32);
+  if constexpr (C.shape.bias) write_ones<C, G>();
+  if (threadIdx.x < 128) clear_absent<C>(ring, z.tokens, static_cast<int>(threadIdx.x));
+  prepare<G>(
+      [&] {
+        ring.init(kShifting<C>);
+        for (int stage = 0; stage < G::kStages; ++stage)
+          ptx::mbarrier_init(landed<C>(ring, stage), 32 * kBringing<C>);
+        ptx::mbarrier_fence_init();
+      },
+      map_dw...);
+  if constexpr (lets_next_start(C.shape, C.config)) ptx::let_next_launch_start();
+  ptx::wait_for_launches_before();
+  const unsigned group = threadIdx.x / 128;
+  if (group < G::kConsumers) {
+    ptx::claim_registers<G::kSumRegisters>();
+    multiply_grad_weight<C>(p, ring, stream_k, z.tokens, z.features, z.diag, 0, false, group,
+                            map_or_nothing(p, map_dw...));
+    return;
+  }
+  ptx::release_registers<G::kLoadRegisters>();
+  const bool brings = warp < kBringing<C>;
+  if (brings)
+    bring_rows<C>(p, ring, stream_k, z.features, z.tokens, warp, lane);
+  else
+    shift_rows<C>(p, ring, stream_k, z.features, z.tokens, warp - kBringing<C>, lane);
+  // Whose pieces have all been asked for writes zeros to the columns without a tile.
+  if (C.shape.zero_outside && brings)
+    write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * kBringing<C> + warp,
+                   static_cast<int>(gridDim.x) * kBringing<C>, lane);
+}
+
+}  // namespace trigen::persistent::weight
