@@ -26,15 +26,28 @@ inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceBlocks = 8;  // of the reduction for each block of the product
 inline constexpr int kBarrierBytes = 256;
 
+// grad_weight may split its operands inside the product's launch (inside.cuh): TMA brings boxes of kBox features, and none of
+// them is written back. The key says how many features, 0 stands for the launch that splits.
+inline constexpr int kBox = 32;
+TRIGEN_HOST_DEVICE constexpr bool splits_inside(const Config& c) { return c.box > 0; }
+// Two warpgroups split what comes into three slots, each of 128 rows of one operand by 64 features.
+inline constexpr int kSplitGroups = 2, kSplitWarps = 4 * kSplitGroups;
+inline constexpr int kRawSlots = 3, kRawBytes = 128 * 64 * 4;
+
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_m / 64; }
 TRIGEN_HOST_DEVICE constexpr int boxes(const Config& c) { return (c.tile_m + c.tile_n) / 64; }
-TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) {
+  return 128 * (consumers(c) + (splits_inside(c) ? kSplitGroups : 1));
+}
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return boxes(c) * kBoxBytes; }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes;
+  return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes +
+         (splits_inside(c) ? kRawSlots * kRawBytes : 0);
 }
-inline constexpr int kLoadRegisters = 56;
-TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }
+inline constexpr int kLoadRegisters = 56, kSplitRegisters = 96;
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
+  return splits_inside(c) ? 160 : consumers(c) == 1 ? 240 : 224;
+}
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return persistent::panel_units(c.tile_n / kPanel, B, D);

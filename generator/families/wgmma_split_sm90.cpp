@@ -23,6 +23,11 @@ geometry::Workspace workspace_of(const Problem& p, long long part_floats) {
 int read_vector(int64_t align, int64_t size) { return align >= 16 && size % 4 == 0 ? 4 : 1; }
 int write_vector(int64_t align, int64_t size) { return align >= 8 && size % 2 == 0 ? 2 : 1; }
 
+// TMA brings what grad_weight splits inside the product's launch.
+bool may_split_inside(const Problem& p) {
+  return p.op == Op::kGradWeight && !needs_packed_activations(p);
+}
+
 class Planes final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
@@ -35,6 +40,9 @@ class Planes final : public PersistentKernel {
       if (most > 1) key.allowed.push_back(most);
       return key;
     };
+    const auto read_width = [&](int Config::*member, int most) {
+      return geometry::splits_inside(c) ? vector_key(member, 4) : width(member, most);
+    };
     ConfigKey rows{&Config::tile_m, {128}, "blocks share sums by tiles of 128 rows"};
     if (!is_weight(p)) rows = {&Config::tile_m, {64, 128}, registers + " or 64x128x64"};
     return {rows,
@@ -42,11 +50,12 @@ class Planes final : public PersistentKernel {
             {&Config::tile_k, {64}, "a scale is that of 64 elements along k"},
             {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
             {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
-            range_key(&Config::stages, 2, most_stages(c.tile_m)),
+            box_key(p),
+            range_key(&Config::stages, 2, most_stages(c)),
             raster_key(),
             split_key(p),
-            width(&Config::vec_a, own.vec_a),
-            width(&Config::vec_b, own.vec_b),
+            read_width(&Config::vec_a, own.vec_a),
+            read_width(&Config::vec_b, own.vec_b),
             width(&Config::vec_c, own.vec_c),
             {&Config::cluster, {1}, "blocks share nothing"},
             blocks_key()};
@@ -66,29 +75,40 @@ class Planes final : public PersistentKernel {
     std::vector<Config> out;
     for (int rows : {128, 64}) {
       if (rows == 64 && (is_weight(p) || !leaves_sms_idle(p, target))) continue;
-      for (int stages : {most_stages(rows), most_stages(rows) - 1}) {
+      const int most = rows == 64 ? 4 : 3;
+      for (int stages : {most, most - 1}) {
         const Config c = config(p, rows, stages);
         llvm::append_range(out, is_weight(p) ? with_splits(c, stream_k_of(p, target, c))
                                              : with_sections(p, target, c, {8, 16, 32}, 1));
       }
     }
+    if (may_split_inside(p)) {
+      const Config c = config(p, 128, 2, geometry::kBox);
+      llvm::append_range(out, with_splits(c, stream_k_of(p, target, c)));
+    }
     return out;
   }
-  std::optional<Config> any_size(const Problem& p) const override { return config(p, 128, most_stages(128)); }
+  std::optional<Config> any_size(const Problem& p) const override { return config(p, 128, 3); }
 
   void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const bool splits = is_weight(p) && c.split_k > 1;
     const uint32_t blocks = product.grid[0];
-    const geometry::Workspace workspace = workspace_of(p, splits ? stream_k_of(p, target, c).workspace() : 0);
-    plan.workspace_bytes = workspace.end;
-    plan.launches.push_back({.entry = kSplitEntry.str(),
-                             .grid = {static_cast<uint32_t>(workspace.boxes()), 1, 1},
-                             .block = {geometry::kSplitThreads, 1, 1},
-                             .cluster = 1,
-                             .shared_bytes = geometry::kSplitSharedBytes,
-                             .maps = {}});
+    const long long part_floats = splits ? stream_k_of(p, target, c).workspace() : 0;
     product.early = false;
+    if (geometry::splits_inside(c)) {
+      plan.workspace_bytes = 4 * part_floats;
+      product.maps = {activation_map(p, MapSource::kY), activation_map(p, MapSource::kX)};
+    } else {
+      const geometry::Workspace workspace = workspace_of(p, part_floats);
+      plan.workspace_bytes = workspace.end;
+      plan.launches.push_back({.entry = kSplitEntry.str(),
+                               .grid = {static_cast<uint32_t>(workspace.boxes()), 1, 1},
+                               .block = {geometry::kSplitThreads, 1, 1},
+                               .cluster = 1,
+                               .shared_bytes = geometry::kSplitSharedBytes,
+                               .maps = {}});
+    }
     plan.launches.push_back(std::move(product));
     if (splits)
       plan.launches.push_back({.entry = kReduceEntry.str(),
@@ -105,6 +125,7 @@ class Planes final : public PersistentKernel {
   static Config with_vectors(const Problem& p, Config c) {
     c.vec_a = is_weight(p) ? read_vector(p.align, p.D) : read_vector(p.walign, p.T);
     c.vec_b = read_vector(p.align, p.D);
+    if (geometry::splits_inside(c)) c.vec_a = c.vec_b = 4;
     c.vec_c = is_weight(p) ? write_vector(p.walign, p.T) : write_vector(p.align, p.D);
     return c;
   }
@@ -112,18 +133,24 @@ class Planes final : public PersistentKernel {
     const Config own = with_vectors(p, {});
     return text(llvm::Twine(own.vec_a) + "x" + llvm::Twine(own.vec_b) + "x" + llvm::Twine(own.vec_c));
   }
-  static int most_stages(int rows) { return rows == 64 ? 4 : 3; }
+  static ConfigKey box_key(const Problem& p) {
+    ConfigKey key{&Config::box, {0}, "are of grad_weight whose rows TMA takes, split inside its launch (32)"};
+    if (may_split_inside(p)) key.allowed.push_back(geometry::kBox);
+    return key;
+  }
+  static int most_stages(const Config& c) { return geometry::splits_inside(c) ? 2 : c.tile_m == 64 ? 4 : 3; }
   // Fewer tiles of 128 rows than SMs: half as many rows busy up to twice as many. Where tiles of 128 rows
   // fill the machine, they read each box of x half as often.
   bool leaves_sms_idle(const Problem& p, const Target& target) const {
-    const Config c = config(p, 128, most_stages(128));
+    const Config c = config(p, 128, 3);
     return int64_t{row_tiles(p, c)} * p.H * column_units(p, c) < target.sms;
   }
-  Config config(const Problem& p, int rows, int stages) const {
-    return completed(p, with_vectors(p, {.tile_m = rows, .stages = stages}));
+  Config config(const Problem& p, int rows, int stages, int box = 0) const {
+    return completed(p, with_vectors(p, {.tile_m = rows, .stages = stages, .box = box}));
   }
-  // grad_bias comes from sums of rows that the first launch left, so not every row needs a tile.
+  // grad_bias comes from sums of rows that the first launch left, so not every row needs a tile; or from a row's first tile.
   persistent::StreamK stream_k_of(const Problem& p, const Target& target, const Config& c) const {
+    const bool inside = geometry::splits_inside(c);
     const auto depth = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel));
     return persistent::StreamK(persistent::StreamKArguments{.T = static_cast<int>(p.T),
                                                             .diag = static_cast<int>(p.diag),
@@ -134,7 +161,8 @@ class Planes final : public PersistentKernel {
                                                             .tile_n = c.tile_n,
                                                             .edge = 128,
                                                             .copies = static_cast<int>(p.H),
-                                                            .every_row = false});
+                                                            .every_row = inside && p.epilogue.bias,
+                                                            .interleaves = inside});
   }
 };
 

@@ -30,7 +30,8 @@ __device__ __forceinline__ persistent::StreamK stream_k_of(const WeightSizes<C>&
                                                           .tile_n = C.config.tile_n,
                                                           .edge = 128,
                                                           .copies = z.heads,
-                                                          .every_row = false});
+                                                          .every_row = Geometry<C>::kInside && C.shape.bias,
+                                                          .interleaves = Geometry<C>::kInside});
 }
 
 // The loading thread. Boxes beyond the last token: any, their sums are not stored.
@@ -67,12 +68,36 @@ __device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader,
   }
 }
 
+// A thread's sums of a work tile: a part, or elements of dW.
+template <Kernel C>
+__device__ __forceinline__ void store_sums(const Params& p, const persistent::StreamK& stream_k,
+                                           const persistent::WorkTile& work, const WeightSizes<C>& z,
+                                           float4* parts, unsigned group, unsigned warp, unsigned lane,
+                                           const float (&sum)[Geometry<C>::kSums]) {
+  using G = Geometry<C>;
+  const auto& own = at_head<C>(p, work.copy);
+  if (work.number >= 0) {
+    float4* to = parts + stream_k.slot(work.number) / 4 + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < G::kSums / 4; ++i)
+      to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+    return;
+  }
+  const int row = 128 * work.row + static_cast<int>(64 * group + 16 * warp + lane / 4);
+  const int column = 128 * work.column + static_cast<int>(lane % 4 * 2);
+#pragma unroll
+  for (int i = 0; i < G::kSums / 4; ++i) {
+    write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
+    write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
+                  sum[4 * i + 3]);
+  }
+}
+
 // One multiplying warpgroup.
 template <Kernel C>
 __device__ __forceinline__ void multiply_grad_weight(const Params& p, const SplitRing<Geometry<C>>& ring,
                                                      const persistent::StreamK& stream_k,
                                                      const WeightSizes<C>& z, float4* parts, unsigned group) {
-  using G = Geometry<C>;
   Multiplier<C, 0, 0> multiplier(ring, group);
   // Between two work tiles only the walk's position stays in registers.
   int part = static_cast<int>(blockIdx.x), tile = part;
@@ -82,25 +107,8 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Spli
     walk.part = part, walk.tile = tile;
     if (!walk.next(work)) break;
     part = walk.part, tile = walk.tile;
-    const auto& own = at_head<C>(p, work.copy);
     multiplier.multiply(work.end - work.begin, 0);
-    const float(&sum)[G::kSums] = multiplier.sum;
-    if (work.number >= 0) {
-      float4* to = parts + stream_k.slot(work.number) / 4 + threadIdx.x;
-#pragma unroll
-      for (int i = 0; i < G::kSums / 4; ++i)
-        to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
-      continue;
-    }
-    const int row =
-        128 * work.row + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
-    const int column = 128 * work.column + static_cast<int>(multiplier.lane % 4 * 2);
-#pragma unroll
-    for (int i = 0; i < G::kSums / 4; ++i) {
-      write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
-      write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
-                    sum[4 * i + 3]);
-    }
+    store_sums<C>(p, stream_k, work, z, parts, group, multiplier.warp, multiplier.lane, multiplier.sum);
   }
 }
 

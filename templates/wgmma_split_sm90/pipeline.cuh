@@ -14,7 +14,7 @@ namespace trigen::wgmma_split_sm90 {
 
 template <Config c>
 inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
-                                                    .load_registers = kLoadRegisters,
+                                                    .load_registers = splits_inside(c) ? 0 : kLoadRegisters,
                                                     .sum_registers = sum_registers(c),
                                                     .register_threads = threads(c)};
 
@@ -23,14 +23,17 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr Config c = C.config;
   using Base = persistent::Geometry<c, kWarpgroups<c>>;
   using Base::kCluster, Base::kConsumers, Base::kStages;
-  static constexpr int kPanels = c.tile_n / kPanel;
+  static constexpr bool kInside = splits_inside(c);
+  // Columns of a tile that there are: short contexts that are split inside are not multiplied beyond theirs.
+  static constexpr int kColumns = kInside && C.shape.T > 0 && C.shape.T <= kPanel ? kPanel : c.tile_n;
+  static constexpr int kPanels = kColumns / kPanel;
   static constexpr int kPlaneA = kConsumers * kPanelBytes;  // bytes from one plane of a stage to the next
   static constexpr int kPlaneB = kPanels * kPanelBytes;
   static constexpr int kBytesA = kPlanes * kPlaneA;
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kSharedBytes = shared_bytes(c);
   static constexpr int kBarrierBytes = wgmma_split_sm90::kBarrierBytes;
-  static constexpr int kSums = c.tile_n / 2;  // of a thread
+  static constexpr int kSums = kColumns / 2;  // of a thread
 
   static_assert(C.shape.dtype == DType::kF32 && C.shape.wdtype == DType::kF32 &&
                     C.shape.math == Math::kF16x3 && C.shape.layout == Layout::kBTD,
@@ -42,12 +45,39 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kSharedBytes <= kSharedLimit, "stages in all of shared memory");
   static_assert(16 * kStages <= kBarrierBytes, "two barriers a stage");
+  static_assert(!kInside || (C.shape.op == Op::kGradWeight && c.box == kBox && kStages == 2),
+                "dW from boxes of a swizzled row of f32, two stages beside the slots");
+  static_assert(!kInside || kSplitGroups * kSplitRegisters + kConsumers * Base::kSumRegisters <=
+                                (kSplitGroups + kConsumers) * (65536 / threads(c) / 8 * 8),
+                "setmaxnreg hands out no more registers than the block started with");
   static_assert(kCluster == 1, "blocks share nothing");
 };
 
 template <class G>
 struct SplitRing : persistent::Ring<G> {
   unsigned scales;  // shared address of stage 0's: A's boxes, then B's
+
+  // Slots of what is split inside, behind the stages; their barriers, behind the ring's.
+  __device__ __forceinline__ unsigned raw(int slot) const {
+    return this->base + G::kStages * G::kStageBytes + slot * kRawBytes;
+  }
+  __device__ __forceinline__ unsigned raw_full(int slot) const {
+    return this->barriers + 16 * G::kStages + 8 * slot;
+  }
+  __device__ __forceinline__ unsigned raw_empty(int slot) const {
+    return this->barriers + 16 * G::kStages + 8 * (kRawSlots + slot);
+  }
+  __device__ __forceinline__ void init() const {
+    if constexpr (G::kInside) {
+      for (int slot = 0; slot < kRawSlots; ++slot) {
+        ptx::mbarrier_init(raw_full(slot), 1);
+        ptx::mbarrier_init(raw_empty(slot), kSplitWarps);
+      }
+      persistent::Ring<G>::init(kSplitWarps);
+    } else {
+      persistent::Ring<G>::init();
+    }
+  }
   __device__ __forceinline__ unsigned scales_a(int stage) const {
     return scales + stage * (G::kConsumers + G::kPanels) * kScaleBytes;
   }
@@ -60,25 +90,29 @@ struct SplitRing : persistent::Ring<G> {
 // take the place of sums while a tile is multiplied.
 template <Kernel C, class T>
 __device__ __forceinline__ T& shared_plan() {
-  static_assert(16 * C.config.stages <= kBarrierBytes / 2 && sizeof(T) <= kBarrierBytes / 2,
+  constexpr int kBarriers = 2 * (C.config.stages + (splits_inside(C.config) ? kRawSlots : 0));
+  static_assert(8 * kBarriers <= kBarrierBytes / 2 && sizeof(T) <= kBarrierBytes / 2,
                 "barriers and plan have half each");
   return *reinterpret_cast<T*>(persistent::shared_memory() + Geometry<C>::kSharedBytes - kBarrierBytes / 2);
 }
 
 // Barriers and plan made ready; every thread of the block calls it first.
-template <Kernel C, class T>
-__device__ __forceinline__ SplitRing<Geometry<C>> start(const T& plan) {
+template <Kernel C, class T, class... Maps>
+__device__ __forceinline__ SplitRing<Geometry<C>> start(const T& plan, const Maps&... maps) {
   using G = Geometry<C>;
   const persistent::Ring<G> base = persistent::ring_of_block<G>();
-  const SplitRing<G> ring{base, base.base + G::kStages * G::kStageBytes};
+  const SplitRing<G> ring{base,
+                          base.base + G::kStages * G::kStageBytes + (G::kInside ? kRawSlots * kRawBytes : 0)};
   T& shared = shared_plan<C, T>();
   // Gaps between members too: wide loads read them.
   if (threadIdx.x < sizeof(T) / 4) reinterpret_cast<unsigned*>(&shared)[threadIdx.x] = 0;
   __syncthreads();
-  persistent::prepare<G>([&] {
-    shared = plan;
-    ring.init();
-  });
+  persistent::prepare<G>(
+      [&] {
+        shared = plan;
+        ring.init();
+      },
+      maps...);
   return ring;
 }
 
@@ -128,23 +162,24 @@ struct Multiplier {
   __device__ __forceinline__ Multiplier(const SplitRing<G>& r, unsigned g)
       : ring(r), group(g), warp(threadIdx.x / 32 % 4), lane(threadIdx.x % 32) {}
 
-  // The products of this stage, smallest first.
+  // The products of this stage, smallest first: of kSteps times 16 elements of k.
+  template <int kSteps = 4>
   __device__ __forceinline__ void issue(float (&part)[G::kSums]) {
-    constexpr int kN = C.config.tile_n;
+    constexpr int kN = G::kColumns;
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
     const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kSteps; ++i)
       ptx::wgmma_ss<DType::kF16, kN, kTransposeA, kTransposeB>(part, a + (G::kPlaneA >> 4) + i * kStepA,
                                                                b + i * kStepB, i);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kSteps; ++i)
       ptx::wgmma_ss<DType::kF16, kN, kTransposeA, kTransposeB>(part, a + i * kStepA,
                                                                b + (G::kPlaneB >> 4) + i * kStepB, 1);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kSteps; ++i)
       ptx::wgmma_ss<DType::kF16, kN, kTransposeA, kTransposeB>(part, a + i * kStepA, b + i * kStepB, 1);
     ptx::wgmma_commit();
   }
@@ -172,6 +207,22 @@ struct Multiplier {
   }
   __device__ __forceinline__ static float scale(unsigned address) {
     return __uint_as_float(ptx::load_shared_byte(address) << 23);
+  }
+
+  // `count` stages of products, one set of block sums. halves(i): 1 where a stage has 32 elements of k, else 2.
+  template <class Halves>
+  __device__ __forceinline__ void multiply_one_by_one(int count, const Halves& halves) {
+#pragma unroll
+    for (int i = 0; i < G::kSums; ++i) sum[i] = 0.0f;
+    for (int i = 0; i < count; ++i) {
+      if (halves(i) == 1)
+        issue<2>(even);
+      else
+        issue(even);
+      ptx::wgmma_wait<0>();
+      add(even, at.stage);
+      at.advance();
+    }
   }
 
   // `count` stages of products, then `skipped` ones that only the other warpgroup multiplies.
