@@ -33,6 +33,7 @@ TRIGEN_HOST_DEVICE constexpr bool splits_inside(const Config& c) { return c.box 
 // Two warpgroups split what comes into three slots, each of 128 rows of one operand by 64 features.
 inline constexpr int kSplitGroups = 2, kSplitWarps = 4 * kSplitGroups;
 inline constexpr int kRawSlots = 3, kRawBytes = 128 * 64 * 4;
+inline constexpr int kLoaderBytes = 64;  // where the loading thread is
 
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_m / 64; }
 TRIGEN_HOST_DEVICE constexpr int boxes(const Config& c) { return (c.tile_m + c.tile_n) / 64; }
@@ -42,7 +43,7 @@ TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return boxes(c) * kBoxBytes; }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes +
-         (splits_inside(c) ? kRawSlots * kRawBytes : 0);
+         (splits_inside(c) ? kRawSlots * kRawBytes + kLoaderBytes : 0);
 }
 inline constexpr int kLoadRegisters = 56, kSplitRegisters = 96;
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {

@@ -72,10 +72,11 @@ __device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader,
 template <Kernel C>
 __device__ __forceinline__ void store_sums(const Params& p, const persistent::StreamK& stream_k,
                                            const persistent::WorkTile& work, const WeightSizes<C>& z,
-                                           float4* parts, unsigned group, unsigned warp, unsigned lane,
-                                           const float (&sum)[Geometry<C>::kSums]) {
+                                           float4* parts, unsigned group,
+                                           const Multiplier<C, 0, 0>& multiplier) {
   using G = Geometry<C>;
   const auto& own = at_head<C>(p, work.copy);
+  const float(&sum)[G::kSums] = multiplier.sum;
   if (work.number >= 0) {
     float4* to = parts + stream_k.slot(work.number) / 4 + threadIdx.x;
 #pragma unroll
@@ -83,8 +84,9 @@ __device__ __forceinline__ void store_sums(const Params& p, const persistent::St
       to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     return;
   }
-  const int row = 128 * work.row + static_cast<int>(64 * group + 16 * warp + lane / 4);
-  const int column = 128 * work.column + static_cast<int>(lane % 4 * 2);
+  const int row =
+      128 * work.row + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
+  const int column = 128 * work.column + static_cast<int>(multiplier.lane % 4 * 2);
 #pragma unroll
   for (int i = 0; i < G::kSums / 4; ++i) {
     write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
@@ -108,7 +110,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Spli
     if (!walk.next(work)) break;
     part = walk.part, tile = walk.tile;
     multiplier.multiply(work.end - work.begin, 0);
-    store_sums<C>(p, stream_k, work, z, parts, group, multiplier.warp, multiplier.lane, multiplier.sum);
+    store_sums<C>(p, stream_k, work, z, parts, group, multiplier);
   }
 }
 

@@ -12,6 +12,20 @@
 
 namespace trigen::wgmma_split_sm90 {
 
+// The walk over a block's work tiles. Between two of them only its position stays in registers.
+struct TileWalk {
+  int part, tile;
+  __device__ __forceinline__ TileWalk() : part(static_cast<int>(blockIdx.x)), tile(part) {}
+  __device__ __forceinline__ bool next(const persistent::StreamK& stream_k, persistent::WorkTile& work) {
+    persistent::StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+    walk.part = part, walk.tile = tile;
+    walk.at = walk.stop = 0;  // no tile is narrow
+    const bool more = walk.next(work);
+    part = walk.part, tile = walk.tile;
+    return more;
+  }
+};
+
 // k blocks: panels of each batch. The last panel may have no more than one box of features, which is then all that is loaded,
 // split and multiplied.
 template <Kernel C>
@@ -21,13 +35,15 @@ struct KBlocks {
   int panels, features;
   __device__ __forceinline__ explicit KBlocks(const WeightSizes<C>& z)
       : panels(schedule::ceil_div(z.features, kPanel)), features(z.features) {}
-  // Of the i-th block of a work tile.
   struct Place {
     int batch, panel;
   };
-  __device__ __forceinline__ Place at(const persistent::WorkTile& work, int i) const {
-    const int k = work.origin + i * work.step, batch = k / panels;
+  __device__ __forceinline__ Place at(int k) const {
+    const int batch = k / panels;
     return {batch, k - batch * panels};
+  }
+  __device__ __forceinline__ int halves(const persistent::WorkTile& work, int i) const {
+    return kHalves ? halves(at(work.origin + i * work.step).panel) : 2;
   }
   __device__ __forceinline__ int halves(int panel) const {
     return kHalves && features - kPanel * panel <= kBox ? 1 : 2;
@@ -40,43 +56,59 @@ __device__ __forceinline__ bool has_rows(int first, int place, int tokens) {
   return kIsB ? place < Geometry<C>::kPanels : first + kPanel * place < tokens;
 }
 
-// Loads of the slots in the order in which they are split: of a k block dy's, then x's. One thread.
+// Loads of the slots in the order in which they are split: of a k block dy's, then x's. One thread, which splits beside that: where
+// it is lies in shared memory, registers are the splitting's.
 template <Kernel C>
 struct SlotLoader {
   using G = Geometry<C>;
+  struct alignas(16) Position {
+    TileWalk walk;
+    int copy, row, column, end, origin, step, block;  // of the work tile, with its k block
+    int more, of_x, slot;
+    unsigned parity;
+    int unused[3];
+  };
+  static_assert(sizeof(Position) == kLoaderBytes, "no gaps");
   const SplitRing<G>& ring;
   const KBlocks<C>& blocks;
+  const persistent::StreamK& stream_k;
   int tokens;
-  persistent::StreamKWalk walk;
-  persistent::WorkTile work;
-  persistent::RingPosition<kRawSlots> at;
-  int i = 0;
-  bool more, of_x = false;
 
-  __device__ __forceinline__ SlotLoader(const SplitRing<G>& r, const KBlocks<C>& b,
-                                        const persistent::StreamK& stream_k, int t)
-      : ring(r), blocks(b), tokens(t), walk(stream_k, static_cast<int>(blockIdx.x)) {
-    more = walk.next(work);
-    i = work.begin;
+  __device__ __forceinline__ static Position& shared() {
+    return *reinterpret_cast<Position*>(persistent::shared_memory() + G::kSharedBytes - kBarrierBytes -
+                                        kLoaderBytes);
   }
-  __device__ __forceinline__ void load(const TensorMap& y, const TensorMap& x) {
-    if (!more) return;
-    const auto [batch, panel] = blocks.at(work, i);
-    const int first = 128 * (of_x ? work.column : work.row), halves = blocks.halves(panel);
-    const int rows = of_x ? G::kPanels : has_rows<C, false>(first, 1, tokens) ? 2 : 1;
-    ptx::mbarrier_wait(ring.raw_empty(at.stage), at.parity ^ 1);
-    ptx::mbarrier_arrive_expect(ring.raw_full(at.stage), rows * halves * kPanelBytes);
+  __device__ __forceinline__ void next_tile(Position& at) const {
+    persistent::WorkTile work;
+    at.more = at.walk.next(stream_k, work);
+    at.copy = work.copy, at.row = work.row, at.column = work.column;
+    at.end = work.end, at.origin = work.origin, at.step = work.step, at.block = work.begin;
+  }
+  __device__ __forceinline__ void begin() const {
+    Position at{};
+    next_tile(at);
+    shared() = at;
+  }
+  __device__ __forceinline__ void load(const TensorMap& y, const TensorMap& x) const {
+    Position at = shared();
+    if (!at.more) return;
+    const auto [batch, panel] = blocks.at(at.origin + at.block * at.step);
+    const int first = 128 * (at.of_x ? at.column : at.row), halves = blocks.halves(panel);
+    const int rows = at.of_x ? G::kPanels : has_rows<C, false>(first, 1, tokens) ? 2 : 1;
+    const unsigned full = ring.raw_full(at.slot);
+    ptx::mbarrier_wait(ring.raw_empty(at.slot), at.parity ^ 1);
+    ptx::mbarrier_arrive_expect(full, rows * halves * kPanelBytes);
+#pragma unroll 1
     for (int r = 0; r < rows; ++r) {
+#pragma unroll 1
       for (int h = 0; h < halves; ++h)
-        ptx::tma_load(ring.raw(at.stage) + (2 * r + h) * kPanelBytes, of_x ? x : y, ring.raw_full(at.stage),
-                      kPanel * panel + kBox * h, first + kPanel * r, work.copy, batch);
+        ptx::tma_load(ring.raw(at.slot) + (2 * r + h) * kPanelBytes, at.of_x ? x : y, full,
+                      kPanel * panel + kBox * h, first + kPanel * r, at.copy, batch);
     }
-    at.advance();
-    if (of_x && ++i == work.end) {
-      more = walk.next(work);
-      i = work.begin;
-    }
-    of_x = !of_x;
+    if (++at.slot == kRawSlots) at.slot = 0, at.parity ^= 1;
+    if (at.of_x && ++at.block == at.end) next_tile(at);
+    at.of_x ^= 1;
+    shared() = at;
   }
 };
 
@@ -86,15 +118,15 @@ template <Kernel C>
 struct Splitter {
   using G = Geometry<C>;
   const SplitRing<G>& ring;
-  int warp, lane;
+  int thread;
   persistent::RingPosition<kRawSlots> slot;
   persistent::RingPosition<G::kStages> at;
 
-  __device__ __forceinline__ Splitter(const SplitRing<G>& r, int thread)
-      : ring(r), warp(thread / 32), lane(thread % 32) {}
-  __device__ __forceinline__ int half() const { return lane / 16; }
-  __device__ __forceinline__ int place() const { return warp / 4; }  // of the 64 rows in the tile
-  __device__ __forceinline__ int row() const { return 16 * (warp % 4) + lane % 16; }
+  __device__ __forceinline__ Splitter(const SplitRing<G>& r, int t) : ring(r), thread(t) {}
+  __device__ __forceinline__ int lane() const { return thread % 32; }
+  __device__ __forceinline__ int half() const { return thread / 16 % 2; }
+  __device__ __forceinline__ int place() const { return thread / 128; }  // of the 64 rows in the tile
+  __device__ __forceinline__ int row() const { return 16 * (thread / 32 % 4) + thread % 16; }
 
   // One operand of a k block. Returns the sum of the thread's elements.
   template <bool kIsB, bool kSums>
@@ -123,7 +155,7 @@ struct Splitter {
       most = ptx::max_or_nan(most, __shfl_xor_sync(0xffffffffu, most, 16));
     }
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(ring.raw_empty(slot.stage));
+    if (lane() == 0) ptx::mbarrier_arrive(ring.raw_empty(slot.stage));
     slot.advance();
     if constexpr (!kIsB) ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
     if (has) {
@@ -139,7 +171,7 @@ struct Splitter {
   __device__ __forceinline__ void finish() {
     ptx::fence_async_shared();
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(ring.full(at.stage));
+    if (lane() == 0) ptx::mbarrier_arrive(ring.full(at.stage));
     at.advance();
   }
 
@@ -195,16 +227,18 @@ __device__ __forceinline__ void split_inside(const Params& p, const SplitRing<Ge
                                              const persistent::StreamK& stream_k, const WeightSizes<C>& z,
                                              const KBlocks<C>& blocks, const TensorMap& y, const TensorMap& x,
                                              int thread) {
-  SlotLoader<C> loader(ring, blocks, stream_k, z.tokens);
+  const SlotLoader<C> loader{ring, blocks, stream_k, z.tokens};
   if (thread == 0) {
+    loader.begin();
+#pragma unroll 1
     for (int i = 0; i < kRawSlots; ++i) loader.load(y, x);
   }
   Splitter<C> splitter(ring, thread);
-  persistent::StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
-  for (persistent::WorkTile work; walk.next(work);) {
+  TileWalk walk;
+  for (persistent::WorkTile work; walk.next(stream_k, work);) {
     float sum = 0;
     for (int i = work.begin; i < work.end; ++i) {
-      const int halves = blocks.halves(blocks.at(work, i).panel);
+      const int halves = blocks.halves(work, i);
       sum += splitter.template split<false, C.shape.bias>(128 * work.row, z.tokens, halves);
       if (thread == 0) loader.load(y, x);
       splitter.template split<true, false>(128 * work.column, z.tokens, halves);
@@ -224,8 +258,8 @@ __device__ __forceinline__ void split_inside(const Params& p, const SplitRing<Ge
   }
   if constexpr (C.shape.zero_outside)
     persistent::weight::write_zeros<C>(p, stream_k, z.heads, z.tokens,
-                                       static_cast<int>(blockIdx.x) * kSplitWarps + splitter.warp,
-                                       static_cast<int>(gridDim.x) * kSplitWarps, splitter.lane);
+                                       static_cast<int>(blockIdx.x) * kSplitWarps + thread / 32,
+                                       static_cast<int>(gridDim.x) * kSplitWarps, splitter.lane());
 }
 
 // One multiplying warpgroup.
@@ -234,16 +268,17 @@ __device__ __forceinline__ void multiply_inside(const Params& p, const SplitRing
                                                 const persistent::StreamK& stream_k, const WeightSizes<C>& z,
                                                 const KBlocks<C>& blocks, unsigned group) {
   Multiplier<C, 0, 0> multiplier(ring, group);
-  persistent::StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
-  for (persistent::WorkTile work; walk.next(work);) {
+  for (TileWalk walk;;) {
+    TileWalk here = walk;
+    persistent::WorkTile work;
+    if (!walk.next(stream_k, work)) break;
     const int count = work.end - work.begin;
     if (has_rows<C, false>(128 * work.row, static_cast<int>(group), z.tokens))
-      multiplier.multiply_one_by_one(
-          count, [&](int i) { return blocks.halves(blocks.at(work, work.begin + i).panel); });
+      multiplier.multiply_one_by_one(count, [&](int i) { return blocks.halves(work, work.begin + i); });
     else
       multiplier.multiply(0, count);
-    store_sums<C>(p, stream_k, work, z, static_cast<float4*>(p.workspace), group, multiplier.warp,
-                  multiplier.lane, multiplier.sum);
+    here.next(stream_k, work);  // again: while it multiplies its registers hold sums
+    store_sums<C>(p, stream_k, work, z, static_cast<float4*>(p.workspace), group, multiplier);
   }
 }
 
