@@ -24,12 +24,22 @@ inline constexpr int kSplitThreads = 256;
 inline constexpr int kSplitSharedBytes = kSplitThreads / 32 * 64 * 4;  // the largest of 64 columns by warp
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceBlocks = 8;  // of the reduction for each block of the product
+// Where parts are split inside (inside.cuh): threads that add consecutive runs of a quadruple's parts.
+TRIGEN_HOST_DEVICE constexpr int reduce_runs(int split) {
+  return split >= 16 ? 8 : split >= 8 ? 4 : split >= 4 ? 2 : 1;
+}
 inline constexpr int kBarrierBytes = 256;
 
 // grad_weight may split its operands inside the product's launch (inside.cuh): TMA brings boxes of kBox features, and none of
 // them is written back. The key says how many features, 0 stands for the launch that splits.
 inline constexpr int kBox = 32;
 TRIGEN_HOST_DEVICE constexpr bool splits_inside(const Config& c) { return c.box > 0; }
+// Columns of a tile that are multiplied: a short context's alone. T = 0: any.
+TRIGEN_HOST_DEVICE constexpr int columns_inside(const Config& c, int T) {
+  return T > 0 && T <= kPanel ? kPanel : c.tile_n;
+}
+// The last panel of a head's features is one box alone.
+TRIGEN_HOST_DEVICE constexpr bool ends_in_half(int D) { return D % kPanel > 0 && D % kPanel <= kBox; }
 // Two warpgroups split what comes into three slots, each of 128 rows of one operand by 64 features.
 inline constexpr int kSplitGroups = 2, kSplitWarps = 4 * kSplitGroups;
 inline constexpr int kRawSlots = 3, kRawBytes = 128 * 64 * 4;

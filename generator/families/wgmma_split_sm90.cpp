@@ -122,6 +122,7 @@ class Planes final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
+  Work work_inside(const Problem& p, const Target& target, const Config& c) const;
   static Config with_vectors(const Problem& p, Config c) {
     c.vec_a = is_weight(p) ? read_vector(p.align, p.D) : read_vector(p.walign, p.T);
     c.vec_b = read_vector(p.align, p.D);
@@ -172,9 +173,44 @@ int loads_of_reduction(const persistent::StreamK& s) {
   return schedule::ceil_div(items, s.blocks * geometry::kReduceBlocks) * s.split;
 }
 
+// What a block of k passes through shared memory: each box of f32 lands there, is read and comes back as planes; each warpgroup
+// of products reads its 64 rows and all columns, 12 times 16 elements of k. Half of that where a head's features end in half a
+// panel.
+Work Planes::work_inside(const Problem& p, const Target& target, const Config& c) const {
+  const persistent::StreamK s = stream_k_of(p, target, c);
+  const auto T = static_cast<int>(p.T), D = static_cast<int>(p.D);
+  const int columns = geometry::columns_inside(c, T), groups = T <= geometry::kPanel ? 1 : 2;
+  const int panels = schedule::ceil_div(D, geometry::kPanel);
+  const double filled = geometry::ends_in_half(D) ? 1 - 0.5 / panels : 1;
+  const double box_bytes = 4.0 * geometry::kPanel * geometry::kPanel,
+               arriving = (groups + columns / geometry::kPanel) * box_bytes;
+  Work work{.rates = "planes_inside",
+            .steps = {{.products = filled * 3 * 64 * groups * columns * geometry::kPanel,
+                       .feed_bytes = filled * arriving,
+                       .shared_bytes = filled * (3 * arriving + groups * 12 * 2 * 16.0 * (64 + columns))}},
+            .tile = {.elements = static_cast<double>(c.tile_m) * columns},
+            .stages = c.stages,
+            .warpgroups = geometry::consumers(c)};
+  put_weight_stream_k(work, s);
+  if (s.whole_tiles == 0)
+    work.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) / target.sms);
+  work.memory_bytes = count_work(p).min_bytes;
+  work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
+  if (c.split_k > 1) {
+    const int runs = geometry::reduce_runs(c.split_k);
+    const int items = (s.wide - s.whole_tiles) * c.tile_m * columns / 4 * runs / geometry::kReduceThreads;
+    work.passes.push_back({.rates = "add_planes",
+                           .bytes = static_cast<double>(s.parts()) * c.tile_m * columns * 4,
+                           .parts = schedule::ceil_div(items, s.blocks * geometry::kReduceBlocks) *
+                                    schedule::ceil_div(s.split, runs)});
+  }
+  return work;
+}
+
 // Three products of planes for each block of k, after a launch that reads every operand once and writes as
 // many bytes.
 Work Planes::work(const Problem& p, const Target& target, const Config& c) const {
+  if (geometry::splits_inside(c)) return work_inside(p, target, c);
   const int blocks = static_cast<int>(grid(p, target, c));
   const bool weight = makes_weights(p.op);
   Work work{.rates = "planes",

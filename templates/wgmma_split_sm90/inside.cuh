@@ -30,8 +30,7 @@ struct TileWalk {
 // split and multiplied.
 template <Kernel C>
 struct KBlocks {
-  static constexpr int kRest = C.shape.D % kPanel;
-  static constexpr bool kHalves = C.shape.D == 0 || (kRest > 0 && kRest <= kBox);
+  static constexpr bool kHalves = C.shape.D == 0 || ends_in_half(C.shape.D);
   int panels, features;
   __device__ __forceinline__ explicit KBlocks(const WeightSizes<C>& z)
       : panels(schedule::ceil_div(z.features, kPanel)), features(z.features) {}
@@ -305,12 +304,10 @@ __device__ __forceinline__ void run_inside(const Params& p, const TensorMap& y, 
 template <Kernel C>
 __device__ __forceinline__ void reduce_inside(const Params& p) {
   using G = Geometry<C>;
-  constexpr int kQuads = 128 * 128 / 4;             // of a part
-  constexpr int kHeld = 128 * G::kColumns / 4;      // of these, those that there are
-  constexpr int kRows = 32;                         // of grad_bias, of an item
-  constexpr int kSplit = C.config.split_k;
-  constexpr int kRuns = kSplit >= 16 ? 8 : kSplit >= 8 ? 4 : kSplit >= 4 ? 2 : 1, kWidth = kReduceThreads / kRuns;
-  constexpr int kBiasRuns = kReduceThreads / kRows;
+  constexpr int kQuads = 128 * 128 / 4;         // of a part
+  constexpr int kHeld = 128 * G::kColumns / 4;  // of these, those that there are
+  constexpr int kRuns = reduce_runs(C.config.split_k), kWidth = kReduceThreads / kRuns;
+  constexpr int kRows = 32, kBiasRuns = kReduceThreads / kRows;  // of grad_bias, of an item
   __shared__ float4 partial[kReduceThreads];
   const WeightSizes<C> z(p);
   const persistent::StreamK stream_k = stream_k_of<C>(z, static_cast<int>(gridDim.x) / kReduceBlocks);

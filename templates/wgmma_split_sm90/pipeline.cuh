@@ -24,8 +24,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   using Base = persistent::Geometry<c, kWarpgroups<c>>;
   using Base::kCluster, Base::kConsumers, Base::kStages;
   static constexpr bool kInside = splits_inside(c);
-  // Columns of a tile that there are: short contexts that are split inside are not multiplied beyond theirs.
-  static constexpr int kColumns = kInside && C.shape.T > 0 && C.shape.T <= kPanel ? kPanel : c.tile_n;
+  static constexpr int kColumns = kInside ? columns_inside(c, C.shape.T) : c.tile_n;  // that are multiplied
   static constexpr int kPanels = kColumns / kPanel;
   static constexpr int kPlaneA = kConsumers * kPanelBytes;  // bytes from one plane of a stage to the next
   static constexpr int kPlaneB = kPanels * kPanelBytes;
