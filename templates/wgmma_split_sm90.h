@@ -55,10 +55,10 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes +
          (splits_inside(c) ? kRawSlots * kRawBytes + kLoaderBytes : 0);
 }
-inline constexpr int kLoadRegisters = 56, kSplitRegisters = 96;
-TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
-  return splits_inside(c) ? 160 : consumers(c) == 1 ? 240 : 224;
-}
+inline constexpr int kLoadRegisters = 56;
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }
+// Splitting inside: of a thread that splits; one that multiplies has the rest of 256, with one set of block sums.
+TRIGEN_HOST_DEVICE constexpr int split_registers(int columns) { return columns == kPanel ? 128 : 96; }
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return persistent::panel_units(c.tile_n / kPanel, B, D);

@@ -289,9 +289,10 @@ __device__ __forceinline__ void run_inside(const Params& p, const TensorMap& y, 
   const SplitRing<G> ring = start<C>(stream_k_of<C>(z, static_cast<int>(gridDim.x)), y, x);
   const auto& stream_k = shared_plan<C, persistent::StreamK>();
   ptx::wait_for_launches_before();
+  constexpr int kSplitRegisters = split_registers(G::kColumns);
   const unsigned group = threadIdx.x / 128;
   if (group < G::kConsumers) {
-    ptx::claim_registers<G::kSumRegisters>();
+    ptx::claim_registers<256 - kSplitRegisters>();
     multiply_inside<C>(p, ring, stream_k, z, blocks, group);
   } else {
     ptx::release_registers<kSplitRegisters>();

@@ -15,7 +15,7 @@ namespace trigen::wgmma_split_sm90 {
 template <Config c>
 inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
                                                     .load_registers = splits_inside(c) ? 0 : kLoadRegisters,
-                                                    .sum_registers = sum_registers(c),
+                                                    .sum_registers = splits_inside(c) ? 0 : sum_registers(c),
                                                     .register_threads = threads(c)};
 
 template <Kernel C>
@@ -46,9 +46,8 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(16 * kStages <= kBarrierBytes, "two barriers a stage");
   static_assert(!kInside || (C.shape.op == Op::kGradWeight && c.box == kBox && kStages == 2),
                 "dW from boxes of a swizzled row of f32, two stages beside the slots");
-  static_assert(!kInside || kSplitGroups * kSplitRegisters + kConsumers * Base::kSumRegisters <=
-                                (kSplitGroups + kConsumers) * (65536 / threads(c) / 8 * 8),
-                "setmaxnreg hands out no more registers than the block started with");
+  static_assert(!kInside || (threads(c) == 512 && kConsumers == kSplitGroups),
+                "a splitting and a multiplying thread have 2 x 128 registers, which the block started with");
   static_assert(kCluster == 1, "blocks share nothing");
 };
 
