@@ -40,10 +40,11 @@ TRIGEN_HOST_DEVICE constexpr int columns_inside(const Config& c, int T) {
 }
 // The last panel of a head's features is one box alone.
 TRIGEN_HOST_DEVICE constexpr bool ends_in_half(int D) { return D % kPanel > 0 && D % kPanel <= kBox; }
-// Two warpgroups split what comes into three slots, each of 128 rows of one operand by 64 features.
-inline constexpr int kSplitGroups = 2, kSplitWarps = 4 * kSplitGroups;
-inline constexpr int kRawSlots = 3, kRawBytes = 128 * 64 * 4;
-inline constexpr int kLoaderBytes = 64;  // where the loading thread is
+// Two warpgroups split. A warp has 16 rows of each operand, and three slots of its own for them: two boxes each.
+inline constexpr int kSplitGroups = 2, kSplitWarps = 4 * kSplitGroups, kSplitRows = 16;
+inline constexpr int kRawSlots = 3, kRawBoxBytes = kSplitRows * kBox * 4;
+inline constexpr int kRawBytes = kSplitWarps * kRawSlots * 2 * kRawBoxBytes;
+inline constexpr int kRawBarrierBytes = 8 * kSplitWarps * kRawSlots;
 
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_m / 64; }
 TRIGEN_HOST_DEVICE constexpr int boxes(const Config& c) { return (c.tile_m + c.tile_n) / 64; }
@@ -53,7 +54,7 @@ TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return boxes(c) * kBoxBytes; }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes +
-         (splits_inside(c) ? kRawSlots * kRawBytes + kLoaderBytes : 0);
+         (splits_inside(c) ? kRawBytes + kRawBarrierBytes : 0);
 }
 inline constexpr int kLoadRegisters = 56;
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }

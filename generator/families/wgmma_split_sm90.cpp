@@ -98,7 +98,8 @@ class Planes final : public PersistentKernel {
     product.early = false;
     if (geometry::splits_inside(c)) {
       plan.workspace_bytes = 4 * part_floats;
-      product.maps = {activation_map(p, MapSource::kY), activation_map(p, MapSource::kX)};
+      product.maps = {with_rows(activation_map(p, MapSource::kY), geometry::kSplitRows),
+                      with_rows(activation_map(p, MapSource::kX), geometry::kSplitRows)};
     } else {
       const geometry::Workspace workspace = workspace_of(p, part_floats);
       plan.workspace_bytes = workspace.end;

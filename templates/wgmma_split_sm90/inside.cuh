@@ -55,93 +55,85 @@ __device__ __forceinline__ bool has_rows(int first, int place, int tokens) {
   return kIsB ? place < Geometry<C>::kPanels : first + kPanel * place < tokens;
 }
 
-// Loads of the slots in the order in which they are split: of a k block dy's, then x's. One thread, which splits beside that: where
-// it is lies in shared memory, registers are the splitting's.
+// The loads of a splitting warp's slots, in the order in which they are split: of a k block dy's, then x's. One thread.
 template <Kernel C>
 struct SlotLoader {
-  using G = Geometry<C>;
-  struct alignas(16) Position {
-    TileWalk walk;
-    int copy, row, column, end, origin, step, block;  // of the work tile, with its k block
-    int more, of_x, slot;
-    unsigned parity;
-    int unused[3];
-  };
-  static_assert(sizeof(Position) == kLoaderBytes, "no gaps");
-  const SplitRing<G>& ring;
+  const SplitRing<Geometry<C>>& ring;
   const KBlocks<C>& blocks;
   const persistent::StreamK& stream_k;
-  int tokens;
+  const TensorMap& y;
+  const TensorMap& x;
+  int tokens, warp;
+  TileWalk walk;
+  int copy, row, column, k, step, left;  // of the next k block's tile; k blocks that are left of that, 0: of all
 
-  __device__ __forceinline__ static Position& shared() {
-    return *reinterpret_cast<Position*>(persistent::shared_memory() + G::kSharedBytes - kBarrierBytes -
-                                        kLoaderBytes);
-  }
-  __device__ __forceinline__ void next_tile(Position& at) const {
+  __device__ __forceinline__ void next_tile() {
     persistent::WorkTile work;
-    at.more = at.walk.next(stream_k, work);
-    at.copy = work.copy, at.row = work.row, at.column = work.column;
-    at.end = work.end, at.origin = work.origin, at.step = work.step, at.block = work.begin;
+    left = walk.next(stream_k, work) ? work.end - work.begin : 0;
+    copy = work.copy, row = 128 * work.row, column = 128 * work.column;
+    k = work.origin + work.begin * work.step, step = work.step;
   }
-  __device__ __forceinline__ void begin() const {
-    Position at{};
-    next_tile(at);
-    shared() = at;
+  template <bool kIsB>
+  __device__ __forceinline__ void load(int slot) const {
+    if (left == 0) return;
+    const auto [batch, panel] = blocks.at(k);
+    const int place = warp / 4, first = kIsB ? column : row, halves = blocks.halves(panel);
+    const unsigned to = ring.raw(warp, slot), full = ring.raw_full(warp, slot);
+    const bool has = has_rows<C, kIsB>(first, place, tokens);
+    ptx::mbarrier_arrive_expect(full, has ? halves * kRawBoxBytes : 0);
+    if (!has) return;
+    const int token = first + kSplitRows * warp;
+    ptx::tma_load(to, kIsB ? x : y, full, kPanel * panel, token, copy, batch);
+    if (halves == 2)
+      ptx::tma_load(to + kRawBoxBytes, kIsB ? x : y, full, kPanel * panel + kBox, token, copy, batch);
   }
-  __device__ __forceinline__ void load(const TensorMap& y, const TensorMap& x) const {
-    Position at = shared();
-    if (!at.more) return;
-    const auto [batch, panel] = blocks.at(at.origin + at.block * at.step);
-    const int first = 128 * (at.of_x ? at.column : at.row), halves = blocks.halves(panel);
-    const int rows = at.of_x ? G::kPanels : has_rows<C, false>(first, 1, tokens) ? 2 : 1;
-    const unsigned full = ring.raw_full(at.slot);
-    ptx::mbarrier_wait(ring.raw_empty(at.slot), at.parity ^ 1);
-    ptx::mbarrier_arrive_expect(full, rows * halves * kPanelBytes);
-#pragma unroll 1
-    for (int r = 0; r < rows; ++r) {
-#pragma unroll 1
-      for (int h = 0; h < halves; ++h)
-        ptx::tma_load(ring.raw(at.slot) + (2 * r + h) * kPanelBytes, at.of_x ? x : y, full,
-                      kPanel * panel + kBox * h, first + kPanel * r, at.copy, batch);
-    }
-    if (++at.slot == kRawSlots) at.slot = 0, at.parity ^= 1;
-    if (at.of_x && ++at.block == at.end) next_tile(at);
-    at.of_x ^= 1;
-    shared() = at;
+  __device__ __forceinline__ void next_block() {
+    k += step;
+    if (left > 0 && --left == 0) next_tile();
   }
 };
 
-// A splitting thread: half of the 64 elements of one of 128 rows, those of one box. Eight lanes beside each other have rows
-// whose swizzled pieces lie in different banks.
+// A splitting thread: half of the 64 elements of one of its warp's 16 rows, those of one box. Eight lanes beside each other have
+// rows whose swizzled pieces lie in different banks.
 template <Kernel C>
 struct Splitter {
   using G = Geometry<C>;
   const SplitRing<G>& ring;
+  SlotLoader<C>& loader;
   int thread;
   persistent::RingPosition<kRawSlots> slot;
   persistent::RingPosition<G::kStages> at;
 
-  __device__ __forceinline__ Splitter(const SplitRing<G>& r, int t) : ring(r), thread(t) {}
-  __device__ __forceinline__ int lane() const { return thread % 32; }
+  __device__ __forceinline__ Splitter(const SplitRing<G>& r, SlotLoader<C>& l, int t)
+      : ring(r), loader(l), thread(t) {}
+  __device__ __forceinline__ int warp() const { return thread / 32; }
   __device__ __forceinline__ int half() const { return thread / 16 % 2; }
-  __device__ __forceinline__ int place() const { return thread / 128; }  // of the 64 rows in the tile
-  __device__ __forceinline__ int row() const { return 16 * (thread / 32 % 4) + thread % 16; }
+  __device__ __forceinline__ int place() const { return thread / 128; }  // of 64 rows in the tile
+  __device__ __forceinline__ int row() const { return kSplitRows * (warp() % 4) + thread % kSplitRows; }
 
+  // dy's and x's rows of the first k block, and dy's of the next one.
+  __device__ __forceinline__ void begin() const {
+    if (thread % 32 != 0) return;
+    loader.next_tile();
+    loader.template load<false>(0);
+    loader.template load<true>(1);
+    loader.next_block();
+    loader.template load<false>(2);
+  }
   // One operand of a k block. Returns the sum of the thread's elements.
   template <bool kIsB, bool kSums>
   __device__ __forceinline__ float split(int first, int tokens, int halves) {
-    const bool there = half() < halves;
-    const int swizzle = row() & 7;
-    float v[kBox], sum = 0;
-    ptx::mbarrier_wait(ring.raw_full(slot.stage), slot.parity);
-    const bool has = has_rows<C, kIsB>(first, place(), tokens);  // all lanes agree
-    float most = 0;
+    const bool there = half() < halves, has = has_rows<C, kIsB>(first, place(), tokens);  // has: all lanes agree
+    float v[kBox], most = 0, sum = 0;
+    ptx::mbarrier_wait(ring.raw_full(warp(), slot.stage), slot.parity);
     if (has) {
-      const unsigned from = ring.raw(slot.stage) + (2 * place() + half()) * kPanelBytes + 128 * row();
+      const unsigned from =
+          ring.raw(warp(), slot.stage) + half() * kRawBoxBytes + 128 * (thread % kSplitRows);
       unsigned bits[kBox] = {};
       if (there) {
 #pragma unroll
-        for (int j = 0; j < kBox / 4; ++j) ptx::load_shared<16>(bits + 4 * j, from + ((j ^ swizzle) << 4));
+        for (int j = 0; j < kBox / 4; ++j)
+          ptx::load_shared<16>(bits + 4 * j, from + ((j ^ (thread & 7)) << 4));
       }
       float largest[4] = {};
 #pragma unroll
@@ -153,8 +145,13 @@ struct Splitter {
                              ptx::max_or_nan(largest[2], largest[3]));
       most = ptx::max_or_nan(most, __shfl_xor_sync(0xffffffffu, most, 16));
     }
+    // The slot is free. Three loads later than dy's (x's) are x's of the next k block (dy's of the one behind it).
     __syncwarp();
-    if (lane() == 0) ptx::mbarrier_arrive(ring.raw_empty(slot.stage));
+    if (thread % 32 == 0) {
+      loader.template load<!kIsB>(slot.stage);
+      if constexpr (!kIsB) loader.next_block();
+    }
+    __syncwarp();
     slot.advance();
     if constexpr (!kIsB) ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
     if (has) {
@@ -162,7 +159,10 @@ struct Splitter {
 #pragma unroll
         for (int j = 0; j < kBox; j += 4) sum += (v[j] + v[j + 1]) + (v[j + 2] + v[j + 3]);
       }
-      write<kIsB>(v, most, there);
+      if (__all_sync(0xffffffffu, __float_as_uint(most) < 0x7f800000u))
+        write<kIsB, true>(v, __float_as_uint(most), there);
+      else
+        write<kIsB, false>(v, finite_most(v), there);
     }
     return sum;
   }
@@ -170,24 +170,28 @@ struct Splitter {
   __device__ __forceinline__ void finish() {
     ptx::fence_async_shared();
     __syncwarp();
-    if (lane() == 0) ptx::mbarrier_arrive(ring.full(at.stage));
+    if (thread % 32 == 0) ptx::mbarrier_arrive(ring.full(at.stage));
     at.advance();
   }
 
  private:
-  // `most`: of the row's 64 magnitudes, NaN where any element is.
-  template <bool kIsB>
-  __device__ __forceinline__ void write(const float (&v)[kBox], float most, bool there) const {
-    constexpr int kPlane = kIsB ? G::kPlaneB : G::kPlaneA;
-    unsigned bits = __float_as_uint(most);
-    const bool finite = __all_sync(0xffffffffu, bits < 0x7f800000u);
-    if (!finite) {
-      bits = 0;
+  // Of the row's magnitudes that are finite.
+  __device__ __forceinline__ static unsigned finite_most(const float (&v)[kBox]) {
+    unsigned most = 0;
 #pragma unroll
-      for (int j = 0; j < kBox; ++j) bits = max(bits, finite_magnitude(v[j]));
-      bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, 16));
-    }
-    const unsigned exponent = scale_of(bits);
+    for (int j = 0; j < kBox; ++j) most = max(most, finite_magnitude(v[j]));
+    return max(most, __shfl_xor_sync(0xffffffffu, most, 16));
+  }
+  template <bool kFinite>
+  __device__ __forceinline__ static float rest(float scaled, unsigned high) {
+    if (!kFinite && (__float_as_uint(scaled) & 0x7f800000u) == 0x7f800000u) return 0.0f;
+    return scaled - ptx::f16_to_f32(static_cast<unsigned short>(high));
+  }
+  // `most`: bits of the row's largest magnitude.
+  template <bool kIsB, bool kFinite>
+  __device__ __forceinline__ void write(const float (&v)[kBox], unsigned most, bool there) const {
+    constexpr int kPlane = kIsB ? G::kPlaneB : G::kPlaneA;
+    const unsigned exponent = scale_of(most);
     const float scale = __uint_as_float((254 - exponent) << 23);  // the exponents of both add up to that of one
     if (half() == 0) {
       const unsigned to =
@@ -205,15 +209,9 @@ struct Splitter {
       for (int j = 0; j < 4; ++j) {
         const float s0 = v[8 * i + 2 * j] * scale, s1 = v[8 * i + 2 * j + 1] * scale;
         high[j] = ptx::f32x2_to_f16x2(s0, s1);
-        float l0 = s0 - ptx::f16_to_f32(static_cast<unsigned short>(high[j])),
-              l1 = s1 - ptx::f16_to_f32(static_cast<unsigned short>(high[j] >> 16));
-        if (!finite) {
-          if ((__float_as_uint(s0) & 0x7f800000u) == 0x7f800000u) l0 = 0.0f;
-          if ((__float_as_uint(s1) & 0x7f800000u) == 0x7f800000u) l1 = 0.0f;
-        }
-        low[j] = ptx::f32x2_to_f16x2(l0, l1);
+        low[j] = ptx::f32x2_to_f16x2(rest<kFinite>(s0, high[j]), rest<kFinite>(s1, high[j] >> 16));
       }
-      const int piece = (4 * half() + i ^ (row() & 7)) << 4;
+      const int piece = (4 * half() + i ^ (thread & 7)) << 4;
       ptx::store_shared<16>(to + piece, high);
       ptx::store_shared<16>(to + kPlane + piece, low);
     }
@@ -226,23 +224,17 @@ __device__ __forceinline__ void split_inside(const Params& p, const SplitRing<Ge
                                              const persistent::StreamK& stream_k, const WeightSizes<C>& z,
                                              const KBlocks<C>& blocks, const TensorMap& y, const TensorMap& x,
                                              int thread) {
-  const SlotLoader<C> loader{ring, blocks, stream_k, z.tokens};
-  if (thread == 0) {
-    loader.begin();
-#pragma unroll 1
-    for (int i = 0; i < kRawSlots; ++i) loader.load(y, x);
-  }
-  Splitter<C> splitter(ring, thread);
+  SlotLoader<C> loader{ring, blocks, stream_k, y, x, z.tokens, thread / 32};
+  Splitter<C> splitter(ring, loader, thread);
+  splitter.begin();
   TileWalk walk;
   for (persistent::WorkTile work; walk.next(stream_k, work);) {
     float sum = 0;
     for (int i = work.begin; i < work.end; ++i) {
       const int halves = blocks.halves(work, i);
       sum += splitter.template split<false, C.shape.bias>(128 * work.row, z.tokens, halves);
-      if (thread == 0) loader.load(y, x);
       splitter.template split<true, false>(128 * work.column, z.tokens, halves);
       splitter.finish();
-      if (thread == 0) loader.load(y, x);
     }
     if constexpr (C.shape.bias) {
       if (work.column != stream_k.first(work.row)) continue;
@@ -258,7 +250,7 @@ __device__ __forceinline__ void split_inside(const Params& p, const SplitRing<Ge
   if constexpr (C.shape.zero_outside)
     persistent::weight::write_zeros<C>(p, stream_k, z.heads, z.tokens,
                                        static_cast<int>(blockIdx.x) * kSplitWarps + thread / 32,
-                                       static_cast<int>(gridDim.x) * kSplitWarps, splitter.lane());
+                                       static_cast<int>(gridDim.x) * kSplitWarps, thread % 32);
 }
 
 // One multiplying warpgroup.

@@ -55,22 +55,16 @@ template <class G>
 struct SplitRing : persistent::Ring<G> {
   unsigned scales;  // shared address of stage 0's: A's boxes, then B's
 
-  // Slots of what is split inside, behind the stages; their barriers, behind the ring's.
-  __device__ __forceinline__ unsigned raw(int slot) const {
-    return this->base + G::kStages * G::kStageBytes + slot * kRawBytes;
+  // A splitting warp's slots, behind the stages; their barriers, ahead of the ring's.
+  __device__ __forceinline__ unsigned raw(int warp, int slot) const {
+    return this->base + G::kStages * G::kStageBytes + (warp * kRawSlots + slot) * 2 * kRawBoxBytes;
   }
-  __device__ __forceinline__ unsigned raw_full(int slot) const {
-    return this->barriers + 16 * G::kStages + 8 * slot;
-  }
-  __device__ __forceinline__ unsigned raw_empty(int slot) const {
-    return this->barriers + 16 * G::kStages + 8 * (kRawSlots + slot);
+  __device__ __forceinline__ unsigned raw_full(int warp, int slot) const {
+    return this->barriers - kRawBarrierBytes + 8 * (warp * kRawSlots + slot);
   }
   __device__ __forceinline__ void init() const {
     if constexpr (G::kInside) {
-      for (int slot = 0; slot < kRawSlots; ++slot) {
-        ptx::mbarrier_init(raw_full(slot), 1);
-        ptx::mbarrier_init(raw_empty(slot), kSplitWarps);
-      }
+      for (int i = 0; i < kSplitWarps * kRawSlots; ++i) ptx::mbarrier_init(raw_full(0, i), 1);
       persistent::Ring<G>::init(kSplitWarps);
     } else {
       persistent::Ring<G>::init();
@@ -88,8 +82,7 @@ struct SplitRing : persistent::Ring<G> {
 // take the place of sums while a tile is multiplied.
 template <Kernel C, class T>
 __device__ __forceinline__ T& shared_plan() {
-  constexpr int kBarriers = 2 * (C.config.stages + (splits_inside(C.config) ? kRawSlots : 0));
-  static_assert(8 * kBarriers <= kBarrierBytes / 2 && sizeof(T) <= kBarrierBytes / 2,
+  static_assert(16 * C.config.stages <= kBarrierBytes / 2 && sizeof(T) <= kBarrierBytes / 2,
                 "barriers and plan have half each");
   return *reinterpret_cast<T*>(persistent::shared_memory() + Geometry<C>::kSharedBytes - kBarrierBytes / 2);
 }
@@ -100,7 +93,7 @@ __device__ __forceinline__ SplitRing<Geometry<C>> start(const T& plan, const Map
   using G = Geometry<C>;
   const persistent::Ring<G> base = persistent::ring_of_block<G>();
   const SplitRing<G> ring{base,
-                          base.base + G::kStages * G::kStageBytes + (G::kInside ? kRawSlots * kRawBytes : 0)};
+                          base.base + G::kStages * G::kStageBytes + (G::kInside ? kRawBytes : 0)};
   T& shared = shared_plan<C, T>();
   // Gaps between members too: wide loads read them.
   if (threadIdx.x < sizeof(T) / 4) reinterpret_cast<unsigned*>(&shared)[threadIdx.x] = 0;
