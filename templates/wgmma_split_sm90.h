@@ -34,6 +34,14 @@ inline constexpr int kBarrierBytes = 256;
 // them is written back. The key says how many features, 0 stands for the launch that splits.
 inline constexpr int kBox = 32;
 TRIGEN_HOST_DEVICE constexpr bool splits_inside(const Config& c) { return c.box > 0; }
+// grad_bias from the row sums of the first launch: threads of each block that add them, and lanes that share a row's, as
+// many as leave no thread without a row.
+inline constexpr int kBiasThreads = 96;
+TRIGEN_HOST_DEVICE constexpr int bias_lanes(long long rows, int blocks) {
+  int lanes = 1;
+  while (lanes < 32 && 2 * lanes * rows <= static_cast<long long>(blocks) * kBiasThreads) lanes *= 2;
+  return lanes;
+}
 // Columns of a tile that are multiplied: a short context's alone. T = 0: any.
 TRIGEN_HOST_DEVICE constexpr int columns_inside(const Config& c, int T) {
   return T > 0 && T <= kPanel ? kPanel : c.tile_n;

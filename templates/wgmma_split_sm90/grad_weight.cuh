@@ -114,18 +114,23 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Spli
   }
 }
 
-// grad_bias of every `threads`th row from `thread` on: the sums of 64 features in order.
+// grad_bias: `lanes` lanes of a warp take a row's sums of 64 features in turn, and add up theirs in a fixed order.
 template <Kernel C>
 __device__ __forceinline__ void add_row_sums(const Params& p, const float* sums, const WeightSizes<C>& z,
-                                             int blocks, int thread, int threads) {
+                                             int blocks, int warp, int warps, int lane) {
   const long long rows = static_cast<long long>(z.heads) * z.tokens, pitch = 64ll * blocks;
-  for (long long all = thread; all < rows; all += threads) {
+  const int lanes = bias_lanes(rows, static_cast<int>(gridDim.x)), beside = 32 / lanes;  // rows of a warp
+  for (long long first = static_cast<long long>(warp) * beside; first < rows; first += warps * beside) {
+    const long long all = first + lane % beside;
     const auto head = static_cast<int>(all / z.tokens), row = static_cast<int>(all % z.tokens);
     const float* from = sums + head * z.depth * pitch + row;
     float sum = 0;
+    if (all < rows) {
 #pragma unroll 8
-    for (int k = 0; k < z.depth; ++k) sum += from[k * pitch];
-    write_bias<C>(p, head, z.tokens, row, sum);
+      for (int k = lane / beside; k < z.depth; k += lanes) sum += from[k * pitch];
+    }
+    for (int step = beside; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (all < rows && lane < beside) write_bias<C>(p, head, z.tokens, row, sum);
   }
 }
 
@@ -148,7 +153,8 @@ __device__ __forceinline__ void run_grad_weight(const Params& p) {
                                              static_cast<int>(gridDim.x) * 3, other % 32);
         if (C.shape.bias && other >= 0)
           add_row_sums<C>(p, reinterpret_cast<const float*>(workspace + ws.row_sums), z, ws.blocks,
-                          static_cast<int>(blockIdx.x) * 96 + other, static_cast<int>(gridDim.x) * 96);
+                          static_cast<int>(blockIdx.x) * (kBiasThreads / 32) + other / 32,
+                          static_cast<int>(gridDim.x) * (kBiasThreads / 32), other % 32);
       },
       [&](unsigned group) {
         multiply_grad_weight<C>(p, ring, stream_k, z, reinterpret_cast<float4*>(workspace + ws.parts), group);
