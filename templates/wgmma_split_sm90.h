@@ -24,9 +24,9 @@ inline constexpr int kSplitThreads = 256;
 inline constexpr int kSplitSharedBytes = kSplitThreads / 32 * 64 * 4;  // the largest of 64 columns by warp
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceBlocks = 8;  // of the reduction for each block of the product
-// Where parts are split inside (inside.cuh): threads that add consecutive runs of a quadruple's parts.
-TRIGEN_HOST_DEVICE constexpr int reduce_runs(int split) {
-  return split >= 16 ? 8 : split >= 8 ? 4 : split >= 4 ? 2 : 1;
+// Of so many parts (inside.cuh): threads that add consecutive runs of a quadruple's.
+TRIGEN_HOST_DEVICE constexpr int reduce_runs(int parts) {
+  return parts >= 16 ? 8 : parts >= 8 ? 4 : parts >= 4 ? 2 : 1;
 }
 inline constexpr int kBarrierBytes = 256;
 
@@ -42,9 +42,10 @@ TRIGEN_HOST_DEVICE constexpr int bias_lanes(long long rows, int blocks) {
   while (lanes < 32 && 2 * lanes * rows <= static_cast<long long>(blocks) * kBiasThreads) lanes *= 2;
   return lanes;
 }
-// Columns of a tile that are multiplied: a short context's alone. T = 0: any.
-TRIGEN_HOST_DEVICE constexpr int columns_inside(const Config& c, int T) {
-  return T > 0 && T <= kPanel ? kPanel : c.tile_n;
+// Contexts of one panel: the two halves of a tile are the same rows and columns of two k blocks, one for each warpgroup that
+// multiplies. The launch behind it adds both, so every tile leaves parts. T = 0: any.
+TRIGEN_HOST_DEVICE constexpr bool stacks(const Config& c, int T) {
+  return splits_inside(c) && T > 0 && T <= kPanel;
 }
 // The last panel of a head's features is one box alone.
 TRIGEN_HOST_DEVICE constexpr bool ends_in_half(int D) { return D % kPanel > 0 && D % kPanel <= kBox; }
@@ -67,7 +68,7 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
 inline constexpr int kLoadRegisters = 56;
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }
 // Splitting inside: of a thread that splits; one that multiplies has the rest of 256, with one set of block sums.
-TRIGEN_HOST_DEVICE constexpr int split_registers(int columns) { return columns == kPanel ? 128 : 96; }
+TRIGEN_HOST_DEVICE constexpr int split_registers(bool stacks) { return stacks ? 128 : 96; }
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return persistent::panel_units(c.tile_n / kPanel, B, D);

@@ -92,7 +92,7 @@ class Planes final : public PersistentKernel {
 
   void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
-    const bool splits = is_weight(p) && c.split_k > 1;
+    const bool splits = is_weight(p) && (c.split_k > 1 || stacks(p, c));
     const uint32_t blocks = product.grid[0];
     const long long part_floats = splits ? stream_k_of(p, target, c).workspace() : 0;
     product.early = false;
@@ -135,6 +135,9 @@ class Planes final : public PersistentKernel {
     const Config own = with_vectors(p, {});
     return text(llvm::Twine(own.vec_a) + "x" + llvm::Twine(own.vec_b) + "x" + llvm::Twine(own.vec_c));
   }
+  static bool stacks(const Problem& p, const Config& c) {
+    return is_weight(p) && geometry::stacks(c, static_cast<int>(p.T));
+  }
   static ConfigKey box_key(const Problem& p) {
     ConfigKey key{&Config::box, {0}, "are of grad_weight whose rows TMA takes, split inside its launch (32)"};
     if (may_split_inside(p)) key.allowed.push_back(geometry::kBox);
@@ -153,7 +156,8 @@ class Planes final : public PersistentKernel {
   // grad_bias comes from sums of rows that the first launch left, so not every row needs a tile; or from a row's first tile.
   persistent::StreamK stream_k_of(const Problem& p, const Target& target, const Config& c) const {
     const bool inside = geometry::splits_inside(c);
-    const auto depth = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel));
+    const auto blocks = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel)),
+               depth = stacks(p, c) ? (blocks + 1) / 2 : blocks;
     return persistent::StreamK(persistent::StreamKArguments{.T = static_cast<int>(p.T),
                                                             .diag = static_cast<int>(p.diag),
                                                             .lower = p.fill == Fill::kLower,
@@ -164,7 +168,8 @@ class Planes final : public PersistentKernel {
                                                             .edge = 128,
                                                             .copies = static_cast<int>(p.H),
                                                             .every_row = inside && p.epilogue.bias,
-                                                            .interleaves = inside});
+                                                            .interleaves = inside,
+                                                            .parts_alone = stacks(p, c)});
   }
 };
 
@@ -179,16 +184,18 @@ int loads_of_reduction(const persistent::StreamK& s) {
 // panel.
 Work Planes::work_inside(const Problem& p, const Target& target, const Config& c) const {
   const persistent::StreamK s = stream_k_of(p, target, c);
-  const auto T = static_cast<int>(p.T), D = static_cast<int>(p.D);
-  const int columns = geometry::columns_inside(c, T), groups = T <= geometry::kPanel ? 1 : 2;
+  const auto D = static_cast<int>(p.D);
+  const int columns = stacks(p, c) ? geometry::kPanel : c.tile_n;  // of a warpgroup's products
   const int panels = schedule::ceil_div(D, geometry::kPanel);
   const double filled = geometry::ends_in_half(D) ? 1 - 0.5 / panels : 1;
-  const double box_bytes = 4.0 * geometry::kPanel * geometry::kPanel,
-               arriving = (groups + columns / geometry::kPanel) * box_bytes;
+  // Of a short context its rows alone, by warps.
+  const double rows = schedule::ceil_div(static_cast<int>(p.T), geometry::kSplitRows) * geometry::kSplitRows,
+               there = stacks(p, c) ? rows / geometry::kPanel : 1;
+  const double arriving = 4.0 * there * geometry::boxes(c) * geometry::kPanel * geometry::kPanel;
   Work work{.rates = "planes_inside",
-            .steps = {{.products = filled * 3 * 64 * groups * columns * geometry::kPanel,
+            .steps = {{.products = filled * 3 * c.tile_m * columns * geometry::kPanel,
                        .feed_bytes = filled * arriving,
-                       .shared_bytes = filled * (3 * arriving + groups * 12 * 2 * 16.0 * (64 + columns))}},
+                       .shared_bytes = filled * (3 * arriving + 2 * 12 * 2 * 16.0 * (64 + columns))}},
             .tile = {.elements = static_cast<double>(c.tile_m) * columns},
             .stages = c.stages,
             .warpgroups = geometry::consumers(c)};
@@ -197,13 +204,14 @@ Work Planes::work_inside(const Problem& p, const Target& target, const Config& c
     work.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) / target.sms);
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
-  if (c.split_k > 1) {
-    const int runs = geometry::reduce_runs(c.split_k);
-    const int items = (s.wide - s.whole_tiles) * c.tile_m * columns / 4 * runs / geometry::kReduceThreads;
+  if (s.parts() > 0) {
+    const int beside = stacks(p, c) ? 2 : 1, parts = beside * s.split, runs = geometry::reduce_runs(parts);
+    const int sums = c.tile_m * columns / beside;  // of a tile
+    const int items = (s.wide - s.whole_tiles) * sums / 4 * runs / geometry::kReduceThreads;
     work.passes.push_back({.rates = "add_planes",
-                           .bytes = static_cast<double>(s.parts()) * c.tile_m * columns * 4,
+                           .bytes = static_cast<double>(s.parts()) * beside * sums * 4,
                            .parts = schedule::ceil_div(items, s.blocks * geometry::kReduceBlocks) *
-                                    schedule::ceil_div(s.split, runs)});
+                                    schedule::ceil_div(parts, runs)});
   }
   return work;
 }

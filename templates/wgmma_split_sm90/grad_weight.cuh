@@ -24,14 +24,15 @@ __device__ __forceinline__ persistent::StreamK stream_k_of(const WeightSizes<C>&
   return persistent::StreamK(persistent::StreamKArguments{.T = z.tokens,
                                                           .diag = z.diag,
                                                           .lower = C.shape.fill == Fill::kLower,
-                                                          .depth = z.depth,
+                                                          .depth = Geometry<C>::kStacks ? (z.depth + 1) / 2 : z.depth,
                                                           .split = C.config.split_k,
                                                           .blocks = blocks,
                                                           .tile_n = C.config.tile_n,
                                                           .edge = 128,
                                                           .copies = z.heads,
                                                           .every_row = Geometry<C>::kInside && C.shape.bias,
-                                                          .interleaves = Geometry<C>::kInside});
+                                                          .interleaves = Geometry<C>::kInside,
+                                                          .parts_alone = Geometry<C>::kStacks});
 }
 
 // The loading thread. Boxes beyond the last token: any, their sums are not stored.

@@ -37,22 +37,23 @@ struct KBlocks {
   struct Place {
     int batch, panel;
   };
-  __device__ __forceinline__ Place at(int k) const {
-    const int batch = k / panels;
-    return {batch, k - batch * panels};
+  // `place`: the half of a tile. Of an odd number of blocks the last one has no other beside it, zeros come in its place.
+  __device__ __forceinline__ Place at(int k, int place) const {
+    const int block = Geometry<C>::kStacks ? 2 * k + place : k, batch = block / panels;
+    return {batch, block - batch * panels};
   }
-  __device__ __forceinline__ int halves(const persistent::WorkTile& work, int i) const {
-    return kHalves ? halves(at(work.origin + i * work.step).panel) : 2;
+  __device__ __forceinline__ int halves(const persistent::WorkTile& work, int i, int place) const {
+    return kHalves ? halves(at(work.origin + i * work.step, place).panel) : 2;
   }
   __device__ __forceinline__ int halves(int panel) const {
     return kHalves && features - kPanel * panel <= kBox ? 1 : 2;
   }
 };
 
-// 64 rows of a tile are there from row `first` on. B's are filled with zeros, so that what is multiplied is always written.
-template <Kernel C, bool kIsB>
-__device__ __forceinline__ bool has_rows(int first, int place, int tokens) {
-  return kIsB ? place < Geometry<C>::kPanels : first + kPanel * place < tokens;
+// The first of a warp's rows of an operand whose tile begins at row `first`, and whether there are any.
+template <Kernel C>
+__device__ __forceinline__ int first_row(int first, int warp) {
+  return first + kSplitRows * (Geometry<C>::kStacks ? warp % 4 : warp);
 }
 
 // The loads of a splitting warp's slots, in the order in which they are split: of a k block dy's, then x's. One thread.
@@ -76,13 +77,11 @@ struct SlotLoader {
   template <bool kIsB>
   __device__ __forceinline__ void load(int slot) const {
     if (left == 0) return;
-    const auto [batch, panel] = blocks.at(k);
-    const int place = warp / 4, first = kIsB ? column : row, halves = blocks.halves(panel);
+    const auto [batch, panel] = blocks.at(k, warp / 4);
+    const int token = first_row<C>(kIsB ? column : row, warp), halves = blocks.halves(panel);
     const unsigned to = ring.raw(warp, slot), full = ring.raw_full(warp, slot);
-    const bool has = has_rows<C, kIsB>(first, place, tokens);
-    ptx::mbarrier_arrive_expect(full, has ? halves * kRawBoxBytes : 0);
-    if (!has) return;
-    const int token = first + kSplitRows * warp;
+    ptx::mbarrier_arrive_expect(full, token < tokens ? halves * kRawBoxBytes : 0);
+    if (token >= tokens) return;
     ptx::tma_load(to, kIsB ? x : y, full, kPanel * panel, token, copy, batch);
     if (halves == 2)
       ptx::tma_load(to + kRawBoxBytes, kIsB ? x : y, full, kPanel * panel + kBox, token, copy, batch);
@@ -111,19 +110,29 @@ struct Splitter {
   __device__ __forceinline__ int place() const { return thread / 128; }  // of 64 rows in the tile
   __device__ __forceinline__ int row() const { return kSplitRows * (warp() % 4) + thread % kSplitRows; }
 
-  // dy's and x's rows of the first k block, and dy's of the next one.
-  __device__ __forceinline__ void begin() const {
-    if (thread % 32 != 0) return;
-    loader.next_tile();
-    loader.template load<false>(0);
-    loader.template load<true>(1);
-    loader.next_block();
-    loader.template load<false>(2);
+  // Loads dy's and x's rows of the first k block, and dy's of the next one. Rows that no tile of the block has are zeros, whatever
+  // becomes of their products.
+  __device__ __forceinline__ void begin() {
+    if (thread % 32 == 0) {
+      loader.next_tile();
+      loader.template load<false>(0);
+      loader.template load<true>(1);
+      loader.next_block();
+      loader.template load<false>(2);
+    }
+    __syncwarp();
+    const float none[kBox] = {};
+#pragma unroll 1
+    for (at.stage = 0; at.stage < G::kStages; ++at.stage) {
+      write<false, true>(none, 0, true);
+      write<true, true>(none, 0, true);
+    }
+    at.stage = 0;
   }
   // One operand of a k block. Returns the sum of the thread's elements.
   template <bool kIsB, bool kSums>
   __device__ __forceinline__ float split(int first, int tokens, int halves) {
-    const bool there = half() < halves, has = has_rows<C, kIsB>(first, place(), tokens);  // has: all lanes agree
+    const bool there = half() < halves, has = first_row<C>(first, warp()) < tokens;  // has: all lanes agree
     float v[kBox], most = 0, sum = 0;
     ptx::mbarrier_wait(ring.raw_full(warp(), slot.stage), slot.parity);
     if (has) {
@@ -231,7 +240,7 @@ __device__ __forceinline__ void split_inside(const Params& p, const SplitRing<Ge
   for (persistent::WorkTile work; walk.next(stream_k, work);) {
     float sum = 0;
     for (int i = work.begin; i < work.end; ++i) {
-      const int halves = blocks.halves(work, i);
+      const int halves = blocks.halves(work, i, splitter.place());
       sum += splitter.template split<false, C.shape.bias>(128 * work.row, z.tokens, halves);
       splitter.template split<true, false>(128 * work.column, z.tokens, halves);
       splitter.finish();
@@ -258,14 +267,16 @@ template <Kernel C>
 __device__ __forceinline__ void multiply_inside(const Params& p, const SplitRing<Geometry<C>>& ring,
                                                 const persistent::StreamK& stream_k, const WeightSizes<C>& z,
                                                 const KBlocks<C>& blocks, unsigned group) {
+  using G = Geometry<C>;
   Multiplier<C, 0, 0> multiplier(ring, group);
   for (TileWalk walk;;) {
     TileWalk here = walk;
     persistent::WorkTile work;
     if (!walk.next(stream_k, work)) break;
     const int count = work.end - work.begin;
-    if (has_rows<C, false>(128 * work.row, static_cast<int>(group), z.tokens))
-      multiplier.multiply_one_by_one(count, [&](int i) { return blocks.halves(work, work.begin + i); });
+    if (G::kStacks || 128 * work.row + kPanel * static_cast<int>(group) < z.tokens)
+      multiplier.multiply_one_by_one(
+          count, [&](int i) { return blocks.halves(work, work.begin + i, static_cast<int>(group)); });
     else
       multiplier.multiply(0, count);
     here.next(stream_k, work);  // again: while it multiplies its registers hold sums
@@ -281,7 +292,7 @@ __device__ __forceinline__ void run_inside(const Params& p, const TensorMap& y, 
   const SplitRing<G> ring = start<C>(stream_k_of<C>(z, static_cast<int>(gridDim.x)), y, x);
   const auto& stream_k = shared_plan<C, persistent::StreamK>();
   ptx::wait_for_launches_before();
-  constexpr int kSplitRegisters = split_registers(G::kColumns);
+  constexpr int kSplitRegisters = split_registers(G::kStacks);
   const unsigned group = threadIdx.x / 128;
   if (group < G::kConsumers) {
     ptx::claim_registers<256 - kSplitRegisters>();
@@ -297,15 +308,17 @@ __device__ __forceinline__ void run_inside(const Params& p, const TensorMap& y, 
 template <Kernel C>
 __device__ __forceinline__ void reduce_inside(const Params& p) {
   using G = Geometry<C>;
-  constexpr int kQuads = 128 * 128 / 4;         // of a part
-  constexpr int kHeld = 128 * G::kColumns / 4;  // of these, those that there are
-  constexpr int kRuns = reduce_runs(C.config.split_k), kWidth = kReduceThreads / kRuns;
+  // Two k blocks beside each other are two parts of half as many rows.
+  constexpr int kBeside = G::kStacks ? 2 : 1, kRowThreads = 256 / kBeside;
+  constexpr int kQuads = 128 * 128 / 4, kHeld = kRowThreads * G::kColumns / 8;  // of a part; of these, those of one k block
+  constexpr int kRuns = reduce_runs(kBeside * C.config.split_k), kWidth = kReduceThreads / kRuns;
   constexpr int kRows = 32, kBiasRuns = kReduceThreads / kRows;  // of grad_bias, of an item
   __shared__ float4 partial[kReduceThreads];
   const WeightSizes<C> z(p);
   const persistent::StreamK stream_k = stream_k_of<C>(z, static_cast<int>(gridDim.x) / kReduceBlocks);
   const int tile_items = (stream_k.wide - stream_k.whole_tiles) * (kHeld / kWidth);
-  const int bias_items = C.shape.bias ? z.heads * stream_k.rows * (128 / kRows) : 0;
+  constexpr int kBiasItems = 128 / kBeside / kRows;  // of a row of tiles
+  const int bias_items = C.shape.bias ? z.heads * stream_k.rows * kBiasItems : 0, parts = kBeside * stream_k.split;
   const int thread = static_cast<int>(threadIdx.x);
   ptx::wait_for_launches_before();
   for (int item = static_cast<int>(blockIdx.x); item < tile_items + bias_items;
@@ -313,13 +326,15 @@ __device__ __forceinline__ void reduce_inside(const Params& p) {
     if (item < tile_items) {
       const int tile = item / (kHeld / kWidth), run = thread / kWidth;
       const int position = item % (kHeld / kWidth) * kWidth + thread % kWidth;
+      const int eight = position / kRowThreads, own = position % kRowThreads;  // of columns; of threads
       const auto* from = static_cast<const float4*>(p.workspace) +
-                         static_cast<long long>(tile) * stream_k.split * kQuads + position;
-      const int end = stream_k.split * (run + 1) / kRuns;
+                         static_cast<long long>(tile) * stream_k.split * kQuads + eight * 256 + own;
+      const int end = parts * (run + 1) / kRuns;
       float4 sum = make_float4(0, 0, 0, 0);
       const auto add = [&](const float4& v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; };
 #pragma unroll 8
-      for (int i = stream_k.split * run / kRuns; i < end; ++i) add(from[static_cast<long long>(i) * kQuads]);
+      for (int i = parts * run / kRuns; i < end; ++i)
+        add(from[static_cast<long long>(i / kBeside) * kQuads + i % kBeside * kRowThreads]);
       if constexpr (kRuns > 1) {
         partial[thread] = sum;
         __syncthreads();
@@ -330,21 +345,21 @@ __device__ __forceinline__ void reduce_inside(const Params& p) {
       int place, row, column;
       const int copy = stream_k.copy_of(false, tile + stream_k.whole_tiles, place);
       stream_k.locate(false, place, row, column);
-      const int own = position % 256, warp = own / 32, lane = own % 32;
-      const int r = 128 * row + 16 * warp + lane / 4, c = 128 * column + position / 256 * 8 + lane % 4 * 2;
+      const int warp = own / 32, lane = own % 32;
+      const int r = 128 * row + 16 * warp + lane / 4, c = 128 * column + 8 * eight + lane % 4 * 2;
       write_pair<C>(p, copy, 0, z.tokens, z.diag, r, c, sum.x, sum.y);
       write_pair<C>(p, copy, 0, z.tokens, z.diag, r + 8, c, sum.z, sum.w);
     } else if constexpr (C.shape.bias) {
-      const int rest = (item - tile_items) / (128 / kRows), head = rest / stream_k.rows;
+      const int rest = (item - tile_items) / kBiasItems, head = rest / stream_k.rows;
       const int row = rest - head * stream_k.rows;
-      const int own = (item - tile_items) % (128 / kRows) * kRows + thread % kRows, run = thread / kRows;
+      const int own = (item - tile_items) % kBiasItems * kRows + thread % kRows, run = thread / kRows;
       const int tile = stream_k.index_of(false, stream_k.before(false, row), head) - stream_k.whole_tiles;
       if (tile < 0) continue;  // one block has written it
       const float* from = static_cast<const float*>(p.workspace) + stream_k.bias_slot(tile * stream_k.split) + own;
-      const int end = stream_k.split * (run + 1) / kBiasRuns;
+      const int end = parts * (run + 1) / kBiasRuns;
       float sum = 0;
 #pragma unroll 8
-      for (int i = stream_k.split * run / kBiasRuns; i < end; ++i) sum += from[i * 128];
+      for (int i = parts * run / kBiasRuns; i < end; ++i) sum += from[i * (128 / kBeside)];
       auto* const sums = reinterpret_cast<float*>(partial);
       sums[thread] = sum;
       __syncthreads();

@@ -24,8 +24,9 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   using Base = persistent::Geometry<c, kWarpgroups<c>>;
   using Base::kCluster, Base::kConsumers, Base::kStages;
   static constexpr bool kInside = splits_inside(c);
-  static constexpr int kColumns = kInside ? columns_inside(c, C.shape.T) : c.tile_n;  // that are multiplied
-  static constexpr int kPanels = kColumns / kPanel;
+  static constexpr bool kStacks = stacks(c, C.shape.T);
+  static constexpr int kPanels = c.tile_n / kPanel;
+  static constexpr int kColumns = kStacks ? kPanel : c.tile_n;  // of a warpgroup's products
   static constexpr int kPlaneA = kConsumers * kPanelBytes;  // bytes from one plane of a stage to the next
   static constexpr int kPlaneB = kPanels * kPanelBytes;
   static constexpr int kBytesA = kPlanes * kPlaneA;
@@ -159,7 +160,8 @@ struct Multiplier {
     constexpr int kN = G::kColumns;
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
-    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    const unsigned long long b =
+        ptx::descriptor(ring.b(at.stage) + (G::kStacks ? group * kPanelBytes : 0), kPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kSteps; ++i)
@@ -180,14 +182,16 @@ struct Multiplier {
     ptx::pin(part);
     const unsigned from_a = ring.scales_a(stage) + group * kScaleBytes + 16 * warp + lane / 4;
     const float row0 = scale(from_a), row1 = scale(from_a + 8);
-    unsigned bytes[G::kPanels][4];
+    constexpr int kPanels = G::kColumns / kPanel;
+    unsigned bytes[kPanels][4];
 #pragma unroll
-    for (int i = 0; i < G::kPanels; ++i)
-      ptx::load_shared<16>(bytes[i], ring.scales_b(stage) + i * kScaleBytes + lane % 4 * 16);
+    for (int i = 0; i < kPanels; ++i)
+      ptx::load_shared<16>(bytes[i], ring.scales_b(stage) + i * kScaleBytes +
+                                         (G::kStacks ? group * kScaleBytes : 0) + lane % 4 * 16);
     __syncwarp();
     ring.release(stage, lane);
 #pragma unroll
-    for (int i = 0; i < G::kPanels; ++i)
+    for (int i = 0; i < kPanels; ++i)
 #pragma unroll
       for (int n = 0; n < 16; ++n) {
         const float column = __uint_as_float((bytes[i][n / 4] >> (n % 4 * 8) & 0xff) << 23);
