@@ -128,6 +128,9 @@ wgmma_split_sm90_rows64 split_rows64 --family wgmma_split_sm90 --config tile=64x
 # a bulk copy for a store of the thread that asks for it, so that what the other 31 lanes read counts as overwritten. With an arrival
 # of every lane it reports nothing, and products take 0 to 2 % longer (H100, 2026-11-23).
 known='^[0-9]+ WAR: read (trigen_[a-z_]+)\+0x[0-9a-f]+ \(lane 0: none\) and write \1\+0x[0-9a-f]+ \(lane 0: all\)$'
+# The other way round where threads write the scales (wgmma_split_sm90_inside): 16 lanes write one each, lane 0 lets the stage go for
+# all behind a __syncwarp, others read. The reports that were looked at leave out lane 0's byte (H200, 2026-11-29).
+known_inside='^[0-9]+ RAW: read (trigen_[a-z_]+)\+0x[0-9a-f]+ \([a-z0-9: ]+\) and write \1\+0x[0-9a-f]+ \(lane 0: none\)$'
 
 check() { # name tool list options...
   local name=$1 tool=$2 list=$3 log=$logs/$2.$1.log result=passed report=(--print-limit 10)
@@ -137,7 +140,7 @@ check() { # name tool list options...
     summary >"$log" || result=failed
   # Scales of wgmma_split_sm90, which threads read.
   if [[ "$result $name $tool" =~ ^failed\ (wgmma_split_sm90(_rows64|_inside)?|gram_f32)\ racecheck$ ]] && grep -q ' 0 failed' "$log" &&
-    grep -qE "$known" "$log" && ! grep -E '^[0-9]+ (RAW|WAR|WAW): ' "$log" | grep -qvE "$known"; then
+    grep -qE "$known|$known_inside" "$log" && ! grep -E '^[0-9]+ (RAW|WAR|WAW): ' "$log" | grep -qvE "$known|$known_inside"; then
     result="passed (known reports)"
   fi
   echo "$tool $name: $result; $(grep -E 'passed, ' "$log" | tail -1)"

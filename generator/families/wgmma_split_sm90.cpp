@@ -24,9 +24,7 @@ int read_vector(int64_t align, int64_t size) { return align >= 16 && size % 4 ==
 int write_vector(int64_t align, int64_t size) { return align >= 8 && size % 2 == 0 ? 2 : 1; }
 
 // TMA brings what grad_weight splits inside the product's launch.
-bool may_split_inside(const Problem& p) {
-  return p.op == Op::kGradWeight && !needs_packed_activations(p);
-}
+bool may_split_inside(const Problem& p) { return p.op == Op::kGradWeight && !needs_packed_activations(p); }
 
 class Planes final : public PersistentKernel {
  public:
@@ -179,9 +177,9 @@ int loads_of_reduction(const persistent::StreamK& s) {
   return schedule::ceil_div(items, s.blocks * geometry::kReduceBlocks) * s.split;
 }
 
-// What a block of k passes through shared memory: each box of f32 lands there, is read and comes back as planes; each warpgroup
-// of products reads its 64 rows and all columns, 12 times 16 elements of k. Half of that where a head's features end in half a
-// panel.
+// Most of a step's time is there whatever comes in it (the section's latency and step). Above that what a block of k passes through
+// shared memory: each box of f32 lands there, is read and comes back as planes; each warpgroup of products reads its 64 rows and all
+// columns, 12 times 16 elements of k. Half of that where a head's features end in half a panel.
 Work Planes::work_inside(const Problem& p, const Target& target, const Config& c) const {
   const persistent::StreamK s = stream_k_of(p, target, c);
   const auto D = static_cast<int>(p.D);
@@ -245,7 +243,8 @@ Work Planes::work(const Problem& p, const Target& target, const Config& c) const
   if (weight) {
     const persistent::StreamK s = stream_k_of(p, target, c);
     // Few lanes add a row's grad_bias, from what the first launch left of each box.
-    if (p.epilogue.bias) work.chained = static_cast<double>(s.depth) / geometry::bias_lanes(p.H * p.T, blocks);
+    if (p.epilogue.bias)
+      work.chained = static_cast<double>(s.depth) / geometry::bias_lanes(p.H * p.T, blocks);
     put_weight_stream_k(work, s);
     work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
     if (c.split_k > 1)

@@ -21,18 +21,19 @@ struct WeightSizes : persistent::Extents<C> {
 
 template <Kernel C>
 __device__ __forceinline__ persistent::StreamK stream_k_of(const WeightSizes<C>& z, int blocks) {
-  return persistent::StreamK(persistent::StreamKArguments{.T = z.tokens,
-                                                          .diag = z.diag,
-                                                          .lower = C.shape.fill == Fill::kLower,
-                                                          .depth = Geometry<C>::kStacks ? (z.depth + 1) / 2 : z.depth,
-                                                          .split = C.config.split_k,
-                                                          .blocks = blocks,
-                                                          .tile_n = C.config.tile_n,
-                                                          .edge = 128,
-                                                          .copies = z.heads,
-                                                          .every_row = Geometry<C>::kInside && C.shape.bias,
-                                                          .interleaves = Geometry<C>::kInside,
-                                                          .parts_alone = Geometry<C>::kStacks});
+  return persistent::StreamK(
+      persistent::StreamKArguments{.T = z.tokens,
+                                   .diag = z.diag,
+                                   .lower = C.shape.fill == Fill::kLower,
+                                   .depth = Geometry<C>::kStacks ? (z.depth + 1) / 2 : z.depth,
+                                   .split = C.config.split_k,
+                                   .blocks = blocks,
+                                   .tile_n = C.config.tile_n,
+                                   .edge = 128,
+                                   .copies = z.heads,
+                                   .every_row = Geometry<C>::kInside && C.shape.bias,
+                                   .interleaves = Geometry<C>::kInside,
+                                   .parts_alone = Geometry<C>::kStacks});
 }
 
 // The loading thread. Boxes beyond the last token: any, their sums are not stored.
@@ -85,8 +86,7 @@ __device__ __forceinline__ void store_sums(const Params& p, const persistent::St
       to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     return;
   }
-  const int row =
-      128 * work.row + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
+  const int row = 128 * work.row + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
   const int column = 128 * work.column + static_cast<int>(multiplier.lane % 4 * 2);
 #pragma unroll
   for (int i = 0; i < G::kSums / 4; ++i) {

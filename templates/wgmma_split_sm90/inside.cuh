@@ -66,7 +66,8 @@ struct SlotLoader {
   const TensorMap& x;
   int tokens, warp;
   TileWalk walk;
-  int copy, row, column, k, step, left;  // of the next k block's tile; k blocks that are left of that, 0: of all
+  int copy, row, column, k, step,
+      left;  // of the next k block's tile; k blocks that are left of that, 0: of all
 
   __device__ __forceinline__ void next_tile() {
     persistent::WorkTile work;
@@ -150,8 +151,8 @@ struct Splitter {
         v[j] = __uint_as_float(bits[j]);
         largest[j % 4] = ptx::max_or_nan(largest[j % 4], fabsf(v[j]));
       }
-      most = ptx::max_or_nan(ptx::max_or_nan(largest[0], largest[1]),
-                             ptx::max_or_nan(largest[2], largest[3]));
+      most =
+          ptx::max_or_nan(ptx::max_or_nan(largest[0], largest[1]), ptx::max_or_nan(largest[2], largest[3]));
       most = ptx::max_or_nan(most, __shfl_xor_sync(0xffffffffu, most, 16));
     }
     // The slot is free. Three loads later than dy's (x's) are x's of the next k block (dy's of the one behind it).
@@ -201,16 +202,15 @@ struct Splitter {
   __device__ __forceinline__ void write(const float (&v)[kBox], unsigned most, bool there) const {
     constexpr int kPlane = kIsB ? G::kPlaneB : G::kPlaneA;
     const unsigned exponent = scale_of(most);
-    const float scale = __uint_as_float((254 - exponent) << 23);  // the exponents of both add up to that of one
+    const float scale =
+        __uint_as_float((254 - exponent) << 23);  // the exponents of both add up to that of one
     if (half() == 0) {
-      const unsigned to =
-          (kIsB ? ring.scales_b(at.stage) : ring.scales_a(at.stage)) + place() * kScaleBytes;
+      const unsigned to = (kIsB ? ring.scales_b(at.stage) : ring.scales_a(at.stage)) + place() * kScaleBytes;
       persistent::shared_memory()[to + scale_place<kIsB>(row()) - ring.base] =
           static_cast<unsigned char>(exponent);
     }
     if (!there) return;
-    const unsigned to =
-        (kIsB ? ring.b(at.stage) : ring.a(at.stage)) + place() * kPanelBytes + 128 * row();
+    const unsigned to = (kIsB ? ring.b(at.stage) : ring.a(at.stage)) + place() * kPanelBytes + 128 * row();
 #pragma unroll
     for (int i = 0; i < kBox / 8; ++i) {
       unsigned high[4], low[4];
@@ -310,7 +310,8 @@ __device__ __forceinline__ void reduce_inside(const Params& p) {
   using G = Geometry<C>;
   // Two k blocks beside each other are two parts of half as many rows.
   constexpr int kBeside = G::kStacks ? 2 : 1, kRowThreads = 256 / kBeside;
-  constexpr int kQuads = 128 * 128 / 4, kHeld = kRowThreads * G::kColumns / 8;  // of a part; of these, those of one k block
+  constexpr int kQuads = 128 * 128 / 4,
+                kHeld = kRowThreads * G::kColumns / 8;  // of a part; of these, those of one k block
   constexpr int kRuns = reduce_runs(kBeside * C.config.split_k), kWidth = kReduceThreads / kRuns;
   constexpr int kRows = 32, kBiasRuns = kReduceThreads / kRows;  // of grad_bias, of an item
   __shared__ float4 partial[kReduceThreads];
@@ -318,7 +319,8 @@ __device__ __forceinline__ void reduce_inside(const Params& p) {
   const persistent::StreamK stream_k = stream_k_of<C>(z, static_cast<int>(gridDim.x) / kReduceBlocks);
   const int tile_items = (stream_k.wide - stream_k.whole_tiles) * (kHeld / kWidth);
   constexpr int kBiasItems = 128 / kBeside / kRows;  // of a row of tiles
-  const int bias_items = C.shape.bias ? z.heads * stream_k.rows * kBiasItems : 0, parts = kBeside * stream_k.split;
+  const int bias_items = C.shape.bias ? z.heads * stream_k.rows * kBiasItems : 0,
+            parts = kBeside * stream_k.split;
   const int thread = static_cast<int>(threadIdx.x);
   ptx::wait_for_launches_before();
   for (int item = static_cast<int>(blockIdx.x); item < tile_items + bias_items;
@@ -355,7 +357,8 @@ __device__ __forceinline__ void reduce_inside(const Params& p) {
       const int own = (item - tile_items) % kBiasItems * kRows + thread % kRows, run = thread / kRows;
       const int tile = stream_k.index_of(false, stream_k.before(false, row), head) - stream_k.whole_tiles;
       if (tile < 0) continue;  // one block has written it
-      const float* from = static_cast<const float*>(p.workspace) + stream_k.bias_slot(tile * stream_k.split) + own;
+      const float* from =
+          static_cast<const float*>(p.workspace) + stream_k.bias_slot(tile * stream_k.split) + own;
       const int end = parts * (run + 1) / kBiasRuns;
       float sum = 0;
 #pragma unroll 8

@@ -27,7 +27,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr bool kStacks = stacks(c, C.shape.T);
   static constexpr int kPanels = c.tile_n / kPanel;
   static constexpr int kColumns = kStacks ? kPanel : c.tile_n;  // of a warpgroup's products
-  static constexpr int kPlaneA = kConsumers * kPanelBytes;  // bytes from one plane of a stage to the next
+  static constexpr int kPlaneA = kConsumers * kPanelBytes;      // bytes from one plane of a stage to the next
   static constexpr int kPlaneB = kPanels * kPanelBytes;
   static constexpr int kBytesA = kPlanes * kPlaneA;
   static constexpr int kStageBytes = stage_bytes(c);
@@ -93,8 +93,7 @@ template <Kernel C, class T, class... Maps>
 __device__ __forceinline__ SplitRing<Geometry<C>> start(const T& plan, const Maps&... maps) {
   using G = Geometry<C>;
   const persistent::Ring<G> base = persistent::ring_of_block<G>();
-  const SplitRing<G> ring{base,
-                          base.base + G::kStages * G::kStageBytes + (G::kInside ? kRawBytes : 0)};
+  const SplitRing<G> ring{base, base.base + G::kStages * G::kStageBytes + (G::kInside ? kRawBytes : 0)};
   T& shared = shared_plan<C, T>();
   // Gaps between members too: wide loads read them.
   if (threadIdx.x < sizeof(T) / 4) reinterpret_cast<unsigned*>(&shared)[threadIdx.x] = 0;

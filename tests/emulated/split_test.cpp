@@ -136,7 +136,8 @@ class SplitTest : public ::testing::Test {
     const Device& device = Memory::device();
     for (const Candidate& candidate : llvm::cantFail(list_candidates(problem, device.target()))) {
       const Config& config = candidate.config;
-      if (candidate.family->name() != "wgmma_split_sm90" || config.tile_m != rows_ || config.box != box_) continue;
+      if (candidate.family->name() != "wgmma_split_sm90" || config.tile_m != rows_ || config.box != box_)
+        continue;
       Store::Options options;
       options.layers = {cache_};
       auto store = Store::open(options);
