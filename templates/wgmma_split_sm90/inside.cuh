@@ -66,8 +66,8 @@ struct SlotLoader {
   const TensorMap& x;
   int tokens, warp;
   TileWalk walk;
-  int copy, row, column, k, step,
-      left;  // of the next k block's tile; k blocks that are left of that, 0: of all
+  int copy, row, column, k, step;  // of the next k block
+  int left;                        // k blocks of its tile; 0: there is none
 
   __device__ __forceinline__ void next_tile() {
     persistent::WorkTile work;
@@ -202,8 +202,7 @@ struct Splitter {
   __device__ __forceinline__ void write(const float (&v)[kBox], unsigned most, bool there) const {
     constexpr int kPlane = kIsB ? G::kPlaneB : G::kPlaneA;
     const unsigned exponent = scale_of(most);
-    const float scale =
-        __uint_as_float((254 - exponent) << 23);  // the exponents of both add up to that of one
+    const float scale = __uint_as_float((254 - exponent) << 23);  // the exponents add up to that of one
     if (half() == 0) {
       const unsigned to = (kIsB ? ring.scales_b(at.stage) : ring.scales_a(at.stage)) + place() * kScaleBytes;
       persistent::shared_memory()[to + scale_place<kIsB>(row()) - ring.base] =
@@ -310,8 +309,8 @@ __device__ __forceinline__ void reduce_inside(const Params& p) {
   using G = Geometry<C>;
   // Two k blocks beside each other are two parts of half as many rows.
   constexpr int kBeside = G::kStacks ? 2 : 1, kRowThreads = 256 / kBeside;
-  constexpr int kQuads = 128 * 128 / 4,
-                kHeld = kRowThreads * G::kColumns / 8;  // of a part; of these, those of one k block
+  constexpr int kQuads = 128 * 128 / 4;                 // of a part
+  constexpr int kHeld = kRowThreads * G::kColumns / 8;  // of these, those of one k block
   constexpr int kRuns = reduce_runs(kBeside * C.config.split_k), kWidth = kReduceThreads / kRuns;
   constexpr int kRows = 32, kBiasRuns = kReduceThreads / kRows;  // of grad_bias, of an item
   __shared__ float4 partial[kReduceThreads];
