@@ -242,9 +242,9 @@ Work Planes::work(const Problem& p, const Target& target, const Config& c) const
   work.memory_bytes = count_work(p).min_bytes;  // the planes are as many bytes
   if (weight) {
     const persistent::StreamK s = stream_k_of(p, target, c);
-    // Few lanes add a row's grad_bias, from what the first launch left of each box.
-    if (p.epilogue.bias)
-      work.chained = static_cast<double>(s.depth) / geometry::bias_lanes(p.H * p.T, blocks);
+    // A row's grad_bias was added by one thread when this was timed, from what the first launch left of each box. Lanes share it since
+    // (bias_lanes), which no device has timed.
+    if (p.epilogue.bias) work.chained = s.depth;
     put_weight_stream_k(work, s);
     work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
     if (c.split_k > 1)
