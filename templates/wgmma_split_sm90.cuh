@@ -3,10 +3,12 @@
 // are summed, smallest first: a1 b0 + a0 b1 + a0 b0. What is left out, a1 b1, is below 2^-24 of a product.
 // The tensor core's own sums, which it truncates, are 64 long; from there on sums are f32's.
 //
-// Two launches, three for grad_weight with shared tiles: split, run, reduce.
+// Two launches, three for grad_weight with shared tiles: split, run, reduce. grad_weight that splits inside (inside.cuh) has no
+// split.
 #pragma once
 
 #include "wgmma_split_sm90/grad_weight.cuh"
+#include "wgmma_split_sm90/inside.cuh"
 #include "wgmma_split_sm90/product.cuh"
 #include "wgmma_split_sm90/split.cuh"
 
@@ -26,8 +28,16 @@ __device__ __forceinline__ void run(const Params& p) {
 }
 
 template <Kernel C>
+__device__ __forceinline__ void run(const Params& p, const TensorMap& y, const TensorMap& x) {
+  run_inside<C>(p, y, x);
+}
+
+template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {
-  reduce_grad_weight<C>(p);
+  if constexpr (splits_inside(C.config))
+    reduce_inside<C>(p);
+  else
+    reduce_grad_weight<C>(p);
 }
 
 }  // namespace trigen::wgmma_split_sm90

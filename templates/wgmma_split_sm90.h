@@ -24,17 +24,51 @@ inline constexpr int kSplitThreads = 256;
 inline constexpr int kSplitSharedBytes = kSplitThreads / 32 * 64 * 4;  // the largest of 64 columns by warp
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceBlocks = 8;  // of the reduction for each block of the product
+// Of so many parts (inside.cuh): threads that add consecutive runs of a quadruple's.
+TRIGEN_HOST_DEVICE constexpr int reduce_runs(int parts) {
+  return parts >= 16 ? 8 : parts >= 8 ? 4 : parts >= 4 ? 2 : 1;
+}
 inline constexpr int kBarrierBytes = 256;
+
+// grad_weight may split its operands inside the product's launch (inside.cuh): TMA brings boxes of kBox features, and none of
+// them is written back. The key says how many features, 0 stands for the launch that splits.
+inline constexpr int kBox = 32;
+TRIGEN_HOST_DEVICE constexpr bool splits_inside(const Config& c) { return c.box > 0; }
+// grad_bias from the row sums of the first launch: threads of each block that add them, and lanes that share a row's, as
+// many as leave no thread without a row.
+inline constexpr int kBiasThreads = 96;
+TRIGEN_HOST_DEVICE constexpr int bias_lanes(long long rows, int blocks) {
+  int lanes = 1;
+  while (lanes < 32 && 2 * lanes * rows <= static_cast<long long>(blocks) * kBiasThreads) lanes *= 2;
+  return lanes;
+}
+// Contexts of one panel: the two halves of a tile are the same rows and columns of two k blocks, one for each warpgroup that
+// multiplies. The launch behind it adds both, so every tile leaves parts. T = 0: any.
+TRIGEN_HOST_DEVICE constexpr bool stacks(const Config& c, int T) {
+  return splits_inside(c) && T > 0 && T <= kPanel;
+}
+// The last panel of a head's features is one box alone.
+TRIGEN_HOST_DEVICE constexpr bool ends_in_half(int D) { return D % kPanel > 0 && D % kPanel <= kBox; }
+// Two warpgroups split. A warp has 16 rows of each operand, and three slots of its own for them: two boxes each.
+inline constexpr int kSplitGroups = 2, kSplitWarps = 4 * kSplitGroups, kSplitRows = 16;
+inline constexpr int kRawSlots = 3, kRawBoxBytes = kSplitRows * kBox * 4;
+inline constexpr int kRawBytes = kSplitWarps * kRawSlots * 2 * kRawBoxBytes;
+inline constexpr int kRawBarrierBytes = 8 * kSplitWarps * kRawSlots;
 
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_m / 64; }
 TRIGEN_HOST_DEVICE constexpr int boxes(const Config& c) { return (c.tile_m + c.tile_n) / 64; }
-TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) {
+  return 128 * (consumers(c) + (splits_inside(c) ? kSplitGroups : 1));
+}
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return boxes(c) * kBoxBytes; }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes;
+  return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes +
+         (splits_inside(c) ? kRawBytes + kRawBarrierBytes : 0);
 }
 inline constexpr int kLoadRegisters = 56;
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }
+// Splitting inside: of a thread that splits; one that multiplies has the rest of 256, with one set of block sums.
+TRIGEN_HOST_DEVICE constexpr int split_registers(bool stacks) { return stacks ? 128 : 96; }
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return persistent::panel_units(c.tile_n / kPanel, B, D);

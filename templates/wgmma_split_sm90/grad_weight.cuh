@@ -21,16 +21,19 @@ struct WeightSizes : persistent::Extents<C> {
 
 template <Kernel C>
 __device__ __forceinline__ persistent::StreamK stream_k_of(const WeightSizes<C>& z, int blocks) {
-  return persistent::StreamK(persistent::StreamKArguments{.T = z.tokens,
-                                                          .diag = z.diag,
-                                                          .lower = C.shape.fill == Fill::kLower,
-                                                          .depth = z.depth,
-                                                          .split = C.config.split_k,
-                                                          .blocks = blocks,
-                                                          .tile_n = C.config.tile_n,
-                                                          .edge = 128,
-                                                          .copies = z.heads,
-                                                          .every_row = false});
+  return persistent::StreamK(
+      persistent::StreamKArguments{.T = z.tokens,
+                                   .diag = z.diag,
+                                   .lower = C.shape.fill == Fill::kLower,
+                                   .depth = Geometry<C>::kStacks ? (z.depth + 1) / 2 : z.depth,
+                                   .split = C.config.split_k,
+                                   .blocks = blocks,
+                                   .tile_n = C.config.tile_n,
+                                   .edge = 128,
+                                   .copies = z.heads,
+                                   .every_row = Geometry<C>::kInside && C.shape.bias,
+                                   .interleaves = Geometry<C>::kInside,
+                                   .parts_alone = Geometry<C>::kStacks});
 }
 
 // The loading thread. Boxes beyond the last token: any, their sums are not stored.
@@ -67,12 +70,37 @@ __device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader,
   }
 }
 
+// A thread's sums of a work tile: a part, or elements of dW.
+template <Kernel C>
+__device__ __forceinline__ void store_sums(const Params& p, const persistent::StreamK& stream_k,
+                                           const persistent::WorkTile& work, const WeightSizes<C>& z,
+                                           float4* parts, unsigned group,
+                                           const Multiplier<C, 0, 0>& multiplier) {
+  using G = Geometry<C>;
+  const auto& own = at_head<C>(p, work.copy);
+  const float(&sum)[G::kSums] = multiplier.sum;
+  if (work.number >= 0) {
+    float4* to = parts + stream_k.slot(work.number) / 4 + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < G::kSums / 4; ++i)
+      to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+    return;
+  }
+  const int row = 128 * work.row + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
+  const int column = 128 * work.column + static_cast<int>(multiplier.lane % 4 * 2);
+#pragma unroll
+  for (int i = 0; i < G::kSums / 4; ++i) {
+    write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
+    write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
+                  sum[4 * i + 3]);
+  }
+}
+
 // One multiplying warpgroup.
 template <Kernel C>
 __device__ __forceinline__ void multiply_grad_weight(const Params& p, const SplitRing<Geometry<C>>& ring,
                                                      const persistent::StreamK& stream_k,
                                                      const WeightSizes<C>& z, float4* parts, unsigned group) {
-  using G = Geometry<C>;
   Multiplier<C, 0, 0> multiplier(ring, group);
   // Between two work tiles only the walk's position stays in registers.
   int part = static_cast<int>(blockIdx.x), tile = part;
@@ -82,40 +110,28 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Spli
     walk.part = part, walk.tile = tile;
     if (!walk.next(work)) break;
     part = walk.part, tile = walk.tile;
-    const auto& own = at_head<C>(p, work.copy);
     multiplier.multiply(work.end - work.begin, 0);
-    const float(&sum)[G::kSums] = multiplier.sum;
-    if (work.number >= 0) {
-      float4* to = parts + stream_k.slot(work.number) / 4 + threadIdx.x;
-#pragma unroll
-      for (int i = 0; i < G::kSums / 4; ++i)
-        to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
-      continue;
-    }
-    const int row =
-        128 * work.row + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
-    const int column = 128 * work.column + static_cast<int>(multiplier.lane % 4 * 2);
-#pragma unroll
-    for (int i = 0; i < G::kSums / 4; ++i) {
-      write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
-      write_pair<C>(own, work.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
-                    sum[4 * i + 3]);
-    }
+    store_sums<C>(p, stream_k, work, z, parts, group, multiplier);
   }
 }
 
-// grad_bias of every `threads`th row from `thread` on: the sums of 64 features in order.
+// grad_bias: `lanes` lanes of a warp take a row's sums of 64 features in turn, and add up theirs in a fixed order.
 template <Kernel C>
 __device__ __forceinline__ void add_row_sums(const Params& p, const float* sums, const WeightSizes<C>& z,
-                                             int blocks, int thread, int threads) {
+                                             int blocks, int warp, int warps, int lane) {
   const long long rows = static_cast<long long>(z.heads) * z.tokens, pitch = 64ll * blocks;
-  for (long long all = thread; all < rows; all += threads) {
+  const int lanes = bias_lanes(rows, static_cast<int>(gridDim.x)), beside = 32 / lanes;  // rows of a warp
+  for (long long first = static_cast<long long>(warp) * beside; first < rows; first += warps * beside) {
+    const long long all = first + lane % beside;
     const auto head = static_cast<int>(all / z.tokens), row = static_cast<int>(all % z.tokens);
     const float* from = sums + head * z.depth * pitch + row;
     float sum = 0;
+    if (all < rows) {
 #pragma unroll 8
-    for (int k = 0; k < z.depth; ++k) sum += from[k * pitch];
-    write_bias<C>(p, head, z.tokens, row, sum);
+      for (int k = lane / beside; k < z.depth; k += lanes) sum += from[k * pitch];
+    }
+    for (int step = beside; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (all < rows && lane < beside) write_bias<C>(p, head, z.tokens, row, sum);
   }
 }
 
@@ -138,7 +154,8 @@ __device__ __forceinline__ void run_grad_weight(const Params& p) {
                                              static_cast<int>(gridDim.x) * 3, other % 32);
         if (C.shape.bias && other >= 0)
           add_row_sums<C>(p, reinterpret_cast<const float*>(workspace + ws.row_sums), z, ws.blocks,
-                          static_cast<int>(blockIdx.x) * 96 + other, static_cast<int>(gridDim.x) * 96);
+                          static_cast<int>(blockIdx.x) * (kBiasThreads / 32) + other / 32,
+                          static_cast<int>(gridDim.x) * (kBiasThreads / 32), other % 32);
       },
       [&](unsigned group) {
         multiply_grad_weight<C>(p, ring, stream_k, z, reinterpret_cast<float4*>(workspace + ws.parts), group);

@@ -14,8 +14,8 @@ namespace trigen::wgmma_split_sm90 {
 
 template <Config c>
 inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
-                                                    .load_registers = kLoadRegisters,
-                                                    .sum_registers = sum_registers(c),
+                                                    .load_registers = splits_inside(c) ? 0 : kLoadRegisters,
+                                                    .sum_registers = splits_inside(c) ? 0 : sum_registers(c),
                                                     .register_threads = threads(c)};
 
 template <Kernel C>
@@ -23,14 +23,17 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr Config c = C.config;
   using Base = persistent::Geometry<c, kWarpgroups<c>>;
   using Base::kCluster, Base::kConsumers, Base::kStages;
+  static constexpr bool kInside = splits_inside(c);
+  static constexpr bool kStacks = stacks(c, C.shape.T);
   static constexpr int kPanels = c.tile_n / kPanel;
-  static constexpr int kPlaneA = kConsumers * kPanelBytes;  // bytes from one plane of a stage to the next
+  static constexpr int kColumns = kStacks ? kPanel : c.tile_n;  // of a warpgroup's products
+  static constexpr int kPlaneA = kConsumers * kPanelBytes;      // bytes from one plane of a stage to the next
   static constexpr int kPlaneB = kPanels * kPanelBytes;
   static constexpr int kBytesA = kPlanes * kPlaneA;
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kSharedBytes = shared_bytes(c);
   static constexpr int kBarrierBytes = wgmma_split_sm90::kBarrierBytes;
-  static constexpr int kSums = c.tile_n / 2;  // of a thread
+  static constexpr int kSums = kColumns / 2;  // of a thread
 
   static_assert(C.shape.dtype == DType::kF32 && C.shape.wdtype == DType::kF32 &&
                     C.shape.math == Math::kF16x3 && C.shape.layout == Layout::kBTD,
@@ -42,12 +45,32 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kSharedBytes <= kSharedLimit, "stages in all of shared memory");
   static_assert(16 * kStages <= kBarrierBytes, "two barriers a stage");
+  static_assert(!kInside || (C.shape.op == Op::kGradWeight && c.box == kBox && kStages == 2),
+                "dW from boxes of a swizzled row of f32, two stages beside the slots");
+  static_assert(!kInside || (threads(c) == 512 && kConsumers == kSplitGroups),
+                "a splitting and a multiplying thread have 2 x 128 registers, which the block started with");
   static_assert(kCluster == 1, "blocks share nothing");
 };
 
 template <class G>
 struct SplitRing : persistent::Ring<G> {
   unsigned scales;  // shared address of stage 0's: A's boxes, then B's
+
+  // A splitting warp's slots, behind the stages; their barriers, ahead of the ring's.
+  __device__ __forceinline__ unsigned raw(int warp, int slot) const {
+    return this->base + G::kStages * G::kStageBytes + (warp * kRawSlots + slot) * 2 * kRawBoxBytes;
+  }
+  __device__ __forceinline__ unsigned raw_full(int warp, int slot) const {
+    return this->barriers - kRawBarrierBytes + 8 * (warp * kRawSlots + slot);
+  }
+  __device__ __forceinline__ void init() const {
+    if constexpr (G::kInside) {
+      for (int i = 0; i < kSplitWarps * kRawSlots; ++i) ptx::mbarrier_init(raw_full(0, i), 1);
+      persistent::Ring<G>::init(kSplitWarps);
+    } else {
+      persistent::Ring<G>::init();
+    }
+  }
   __device__ __forceinline__ unsigned scales_a(int stage) const {
     return scales + stage * (G::kConsumers + G::kPanels) * kScaleBytes;
   }
@@ -66,19 +89,21 @@ __device__ __forceinline__ T& shared_plan() {
 }
 
 // Barriers and plan made ready; every thread of the block calls it first.
-template <Kernel C, class T>
-__device__ __forceinline__ SplitRing<Geometry<C>> start(const T& plan) {
+template <Kernel C, class T, class... Maps>
+__device__ __forceinline__ SplitRing<Geometry<C>> start(const T& plan, const Maps&... maps) {
   using G = Geometry<C>;
   const persistent::Ring<G> base = persistent::ring_of_block<G>();
-  const SplitRing<G> ring{base, base.base + G::kStages * G::kStageBytes};
+  const SplitRing<G> ring{base, base.base + G::kStages * G::kStageBytes + (G::kInside ? kRawBytes : 0)};
   T& shared = shared_plan<C, T>();
   // Gaps between members too: wide loads read them.
   if (threadIdx.x < sizeof(T) / 4) reinterpret_cast<unsigned*>(&shared)[threadIdx.x] = 0;
   __syncthreads();
-  persistent::prepare<G>([&] {
-    shared = plan;
-    ring.init();
-  });
+  persistent::prepare<G>(
+      [&] {
+        shared = plan;
+        ring.init();
+      },
+      maps...);
   return ring;
 }
 
@@ -128,23 +153,25 @@ struct Multiplier {
   __device__ __forceinline__ Multiplier(const SplitRing<G>& r, unsigned g)
       : ring(r), group(g), warp(threadIdx.x / 32 % 4), lane(threadIdx.x % 32) {}
 
-  // The products of this stage, smallest first.
+  // The products of this stage, smallest first: of kSteps times 16 elements of k.
+  template <int kSteps = 4>
   __device__ __forceinline__ void issue(float (&part)[G::kSums]) {
-    constexpr int kN = C.config.tile_n;
+    constexpr int kN = G::kColumns;
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
-    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    const unsigned long long b =
+        ptx::descriptor(ring.b(at.stage) + (G::kStacks ? group * kPanelBytes : 0), kPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kSteps; ++i)
       ptx::wgmma_ss<DType::kF16, kN, kTransposeA, kTransposeB>(part, a + (G::kPlaneA >> 4) + i * kStepA,
                                                                b + i * kStepB, i);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kSteps; ++i)
       ptx::wgmma_ss<DType::kF16, kN, kTransposeA, kTransposeB>(part, a + i * kStepA,
                                                                b + (G::kPlaneB >> 4) + i * kStepB, 1);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kSteps; ++i)
       ptx::wgmma_ss<DType::kF16, kN, kTransposeA, kTransposeB>(part, a + i * kStepA, b + i * kStepB, 1);
     ptx::wgmma_commit();
   }
@@ -154,14 +181,16 @@ struct Multiplier {
     ptx::pin(part);
     const unsigned from_a = ring.scales_a(stage) + group * kScaleBytes + 16 * warp + lane / 4;
     const float row0 = scale(from_a), row1 = scale(from_a + 8);
-    unsigned bytes[G::kPanels][4];
+    constexpr int kPanels = G::kColumns / kPanel;
+    unsigned bytes[kPanels][4];
 #pragma unroll
-    for (int i = 0; i < G::kPanels; ++i)
-      ptx::load_shared<16>(bytes[i], ring.scales_b(stage) + i * kScaleBytes + lane % 4 * 16);
+    for (int i = 0; i < kPanels; ++i)
+      ptx::load_shared<16>(bytes[i], ring.scales_b(stage) + i * kScaleBytes +
+                                         (G::kStacks ? group * kScaleBytes : 0) + lane % 4 * 16);
     __syncwarp();
     ring.release(stage, lane);
 #pragma unroll
-    for (int i = 0; i < G::kPanels; ++i)
+    for (int i = 0; i < kPanels; ++i)
 #pragma unroll
       for (int n = 0; n < 16; ++n) {
         const float column = __uint_as_float((bytes[i][n / 4] >> (n % 4 * 8) & 0xff) << 23);
@@ -172,6 +201,22 @@ struct Multiplier {
   }
   __device__ __forceinline__ static float scale(unsigned address) {
     return __uint_as_float(ptx::load_shared_byte(address) << 23);
+  }
+
+  // `count` stages of products, one set of block sums. halves(i): 1 where a stage has 32 elements of k, else 2.
+  template <class Halves>
+  __device__ __forceinline__ void multiply_one_by_one(int count, const Halves& halves) {
+#pragma unroll
+    for (int i = 0; i < G::kSums; ++i) sum[i] = 0.0f;
+    for (int i = 0; i < count; ++i) {
+      if (halves(i) == 1)
+        issue<2>(even);
+      else
+        issue(even);
+      ptx::wgmma_wait<0>();
+      add(even, at.stage);
+      at.advance();
+    }
   }
 
   // `count` stages of products, then `skipped` ones that only the other warpgroup multiplies.

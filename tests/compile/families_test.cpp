@@ -478,6 +478,23 @@ TEST_F(WgmmaSplit, TilesOf64RowsAreNotSerialised) {
   EXPECT_EQ(index, 6) << "four stages and three of each problem";
 }
 
+// Operands that are split inside: short contexts of one set of columns and of two, features that end in half a panel.
+TEST_F(WgmmaSplit, SplitsInsideBesideProducts) {
+  const Family* family = value_of(find_family("wgmma_split_sm90"));
+  int index = 0;
+  for (const char* start :
+       {"B=597,T=128,D=544,epilogue=bias+zero_outside", "B=1024,T=32,D=104,epilogue=bias+zero_outside",
+        "B=512,H=8,T=256,D=96,epilogue=zero_outside", "B=32,H=16,T=512,D=24",
+        "B=64,T=600,D=512,fill=upper,epilogue=bias+accumulate"}) {
+    const Problem problem = value_of(parse_problem(std::string("grad_weight,dtype=f32,math=f16x3,") + start));
+    for (const Config& config : family->configs(problem, *target_)) {
+      if (config.box == 0) continue;
+      if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
+    }
+  }
+  EXPECT_GE(index, 15) << "three numbers of parts of each problem";
+}
+
 // W's registers beside the sums of two rows of blocks, on the most warpgroups and blocks that the rules allow.
 TEST_F(WgmmaResident, ProductsAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_resident_sm90"));

@@ -457,6 +457,14 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Its grad_weight that splits inside: whole tiles, parts that threads add one after the other, and runs of them.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(split 1 3 17)
+    add_verify_test(split.inside_${split} split_inside SHARED
+                    --family wgmma_split_sm90 --config tile=128x128x64,warps=8x1,stages=2,splitk=${split},vec=4x4x1,cluster=1,box=32,blocks=1)
+  endforeach()
+endif()
+
 # wgmma_resident_sm90: rows of blocks, panels of a stage, warpgroups, stages, runs (0) or turns (1), W by TMA (8) or by
 # threads (1). The tightest rings, where a stage comes back at once.
 if(TARGET trigen_emulator AND TARGET trigen_program)

@@ -291,6 +291,15 @@ TEST(Families, SplitRefusalsNameTheRule) {
               HasSubstr("a warpgroup multiplies 64 rows; try warps_m=4"));
   EXPECT_THAT(split(kSplit, "tile=192x128x64,warps=12x1,stages=2,splitk=1,vec=4x4x2,cluster=1,blocks=1"),
               HasSubstr("sums of tile=128x128x64 or 64x128x64; try tile_m=128"));
+  constexpr const char* kInside =
+      "tile=128x128x64,warps=8x1,stages=2,splitk=4,vec=4x4x2,cluster=1,box=32,blocks=1";
+  EXPECT_EQ(split("grad_weight,dtype=f32,B=8,T=512,D=1024,math=f16x3", kInside), "");
+  EXPECT_THAT(split("grad_weight,dtype=f32,B=8,T=512,D=1024,align=8,math=f16x3", kInside),
+              HasSubstr("box=32: are of grad_weight whose rows TMA takes"));
+  EXPECT_THAT(split("gram,dtype=f32,B=1,H=8,T=512,D=512,math=f16x3", kInside), HasSubstr("try box=0"));
+  EXPECT_THAT(split("grad_weight,dtype=f32,B=8,T=512,D=1024,math=f16x3",
+                    "tile=128x128x64,warps=8x1,stages=3,splitk=4,vec=4x4x2,cluster=1,box=32,blocks=1"),
+              HasSubstr("stages=3"));
   EXPECT_THAT(split("grad_weight,dtype=f32,B=8,T=2048,D=1024,math=f16x3", kHalf),
               HasSubstr("blocks share sums by tiles of 128 rows; try tile_m=128"));
   EXPECT_THAT(split("forward,dtype=f32,B=8,T=2047,D=1023,math=f16x3", kTile), HasSubstr("allow 1 or 1x1x1"));
