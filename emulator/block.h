@@ -38,7 +38,7 @@ struct Barrier {
   uint32_t reduction = 0;  // popc, or the and/or so far
   uint32_t result = 0;
   int line = 0;  // where the first one came, without a thread count
-  Clock clock;  // joined clocks of those who came
+  Clock clock;   // joined clocks of those who came
   Clock last_clock;
 };
 

@@ -114,29 +114,30 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   if (warps.empty()) warps = {4 * weight::consumers(c)};
   const int depth = weight::block_depth(p.dtype), activation = operand_elements(p, c.activations);
   const auto values = [](const std::set<int>& all) { return ConfigKey::Values(all.begin(), all.end()); };
-  return {{&Config::tile_m, values(rows)},
-          {&Config::tile_n, values(columns)},
-          {&Config::tile_k,
-           {depth},
-           text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
-          {&Config::warps_m, values(warps), "a warpgroup multiplies 64 rows"},
-          {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
-          {&Config::cluster, values(clusters)},
-          weight_boxes_key(p, c.activations),
-          // Taps hold two stages and wait for a third.
-          range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
-          raster_key(),
-          weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
-          : weight::takes_turns(c)
-              ? ConfigKey{&Config::split_k, {1}, "warpgroups that take turns have whole tiles"}
-              : split_key(p),
-          ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
-          ConfigKey(&Config::activations, activation_paths(p),
-                    "what TMA cannot take is packed, and contiguous tokens may be; rows of one tap need not be"),
-          vector_key(&Config::vec_a, activation),
-          vector_key(&Config::vec_b, activation),
-          output_key(p),
-          blocks_key()};
+  return {
+      {&Config::tile_m, values(rows)},
+      {&Config::tile_n, values(columns)},
+      {&Config::tile_k,
+       {depth},
+       text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
+      {&Config::warps_m, values(warps), "a warpgroup multiplies 64 rows"},
+      {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
+      {&Config::cluster, values(clusters)},
+      weight_boxes_key(p, c.activations),
+      // Taps hold two stages and wait for a third.
+      range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
+      raster_key(),
+      weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
+      : weight::takes_turns(c)
+          ? ConfigKey{&Config::split_k, {1}, "warpgroups that take turns have whole tiles"}
+          : split_key(p),
+      ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
+      ConfigKey(&Config::activations, activation_paths(p),
+                "what TMA cannot take is packed, and contiguous tokens may be; rows of one tap need not be"),
+      vector_key(&Config::vec_a, activation),
+      vector_key(&Config::vec_b, activation),
+      output_key(p),
+      blocks_key()};
 }
 
 int TiledWeight::stage_bytes(const Problem&, const Config& c) const { return weight::stage_bytes(c); }

@@ -53,7 +53,9 @@ TRIGEN_HOST_DEVICE constexpr bool brings_rows(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int piece_bytes() { return 16; }
 TRIGEN_HOST_DEVICE constexpr int row_pieces() { return 9; }
 // Warpgroups that load: one that brings rows and one that shifts them, where registers allow.
-TRIGEN_HOST_DEVICE constexpr int loaders(const Config& c) { return brings_rows(c) && c.tile_n == 128 ? 2 : 1; }
+TRIGEN_HOST_DEVICE constexpr int loaders(const Config& c) {
+  return brings_rows(c) && c.tile_n == 128 ? 2 : 1;
+}
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + loaders(c)); }
 // tile_m = 64, for T <= 64: each multiplying warpgroup has 64 rows of dy and of x of its own, as many batches one
 // below the other as fit, one where tokens are contiguous, and sums 64 x 64, of which the T x T blocks on the diagonal count
