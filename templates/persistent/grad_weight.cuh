@@ -425,10 +425,11 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
       float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + stream_k.slot(work.number)) +
                    place.row * (32 * kWidth) + place.column * (32 * 128) + threadIdx.x;
 #pragma unroll
-      for (int i = 0; i < kN / 8; ++i)
-        if ((i < 16 || !work.narrow) && is_touched(first_column + i / 16 * 128) &&
-            is_held<C>(first_row + line, first_column + 8 * i, tokens))
+      for (int i = 0; i < kN / 8; ++i) {
+        if (!is_held<C>(first_row + line, first_column + 8 * i, tokens)) continue;
+        if ((i < 16 || !work.narrow) && is_touched(first_column + i / 16 * 128))
           to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+      }
     } else {
       // Panels of 64 columns.
 #pragma unroll
