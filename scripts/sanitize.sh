@@ -50,7 +50,6 @@ wgmma_sm90 exchange --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,war
 wgmma_sm90_f32_weights f32_weights --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=3,splitk=1,vec=8x8x8,cluster=1,blocks=1
 wgmma_sm90_copied copied --family wgmma_sm90
 grad_weight_rows weight_rows --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=5,splitk=3,vec=1x1x1,cluster=1,blocks=1
-grad_weight_rows_wide weight_rows --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=3,splitk=1,vec=1x1x1,cluster=1,blocks=1
 wgmma_tf32_sm90_copied copied_tf32 --family wgmma_tf32_sm90
 wgmma_taps_sm90_copied copied_taps --family wgmma_taps_sm90
 wgmma_sm90_slices slices --limit 3e8 --family wgmma_sm90 --config tile=64x64x64,warps=4x1,stages=5,splitk=2,vec=8x8x8,cluster=2,blocks=1

@@ -261,14 +261,12 @@ double tile_tokens(const Problem& p) { return std::ceil(static_cast<double>(p.T)
 // Of a k block whose rows threads bring (templates/persistent/weight_rows.cuh): pieces land, 64 bytes a cycle, are read and are written
 // where they are shifted, and the products read both operands. Tokens that a tile has no row of move nothing.
 double rows_shared_bytes(const Problem& p, const Config& c, double columns) {
-  // 1748 cycles of 128 x 128 for 1504 (one H200, 19,1024,2165, 2026-11-29). Never timed with 256 columns, whose one warp brings all:
-  // a choice that nobody has measured should gain clearly.
-  constexpr double kMeetings = 1.16, kDoubt = 1.2;
+  // 1748 cycles of 128 x 128 for 1504 (one H200, 19,1024,2165, 2026-11-29).
+  constexpr double kMeetings = 1.16;
   const double rows = std::ceil(static_cast<double>(p.T) / 32) * 32 / tile_tokens(p) * (c.tile_m + columns),
                pieces = weight::row_pieces() * weight::piece_bytes(),
                products = weight::kConsumers * 128.0 * (kPanel + columns);
-  return kMeetings * (c.tile_n > 128 ? kDoubt : 1) * (rows * (3 * pieces + 128) + products) *
-         multiplied_depth(p, c) / kPanel;
+  return kMeetings * (rows * (3 * pieces + 128) + products) * multiplied_depth(p, c) / kPanel;
 }
 
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {

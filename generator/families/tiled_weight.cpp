@@ -62,11 +62,11 @@ ConfigKey weight_boxes_key(const Problem& p, Access path) {
 }
 
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations, int box = 0) {
-  const int row_stages = tile.tile_n == 128 ? 5 : 3;  // the most that fit
+  constexpr int kRowStages = 5;  // the most that fit
   return {.tile_m = tile.tile_m,
           .tile_n = tile.tile_n,
           .warps_m = (tile.tile_m == 64 && !tile.stacks) || tile.turns ? 4 : 8,
-          .stages = brings_rows(p, activations) ? std::min(tile.stages, row_stages) : tile.stages,
+          .stages = brings_rows(p, activations) ? std::min(tile.stages, kRowStages) : tile.stages,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
           .box = box,
@@ -81,7 +81,7 @@ bool allows(const Problem& p, const Config& c) {
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
   if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
   if (brings_rows(p, c.activations))
-    return c.tile_m == 128 && c.cluster == 1 && c.box == 0 && !weight::takes_turns(c);
+    return c.tile_m == 128 && c.tile_n == 128 && c.cluster == 1 && c.box == 0 && !weight::takes_turns(c);
   if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
   if (weight::stacks(c) && p.pointers != 0)
     return false;  // a box has the matrices that it stacks from one base
@@ -177,8 +177,8 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
     if (blocks <= (c.tile_n >= 128 ? 1 : c.cluster == 1 ? 3 : 2) * room) out.push_back(c);
     return;
   }
-  // Clusters share loads where a row tile of 256 is not mostly empty; columns of 256 share rows that are brought.
-  if ((tile.cluster > 1 || (brings_rows(p, activations) && tile.tile_n > 128)) && p.T <= 128) return;
+  // Clusters share loads where a row tile of 256 is not mostly empty.
+  if (tile.cluster > 1 && p.T <= 128) return;
   if (weight::takes_turns(c)) {  // worth it where a block has several tiles
     const persistent::StreamK s = weight_stream_k(p, c, static_cast<int>(grid(p, target, c)));
     if (s.wide > s.blocks) out.push_back(c);

@@ -9,21 +9,15 @@
 
 namespace trigen::persistent::weight {
 
-// Rows of a stage, dy's and then x's, and warps that bring and that shift them, by groups of 32 rows. Of a tile of 256 columns, whose
-// sums leave registers for one more warpgroup alone, one warp brings.
-template <Kernel C>
-inline constexpr int kStageRows = 128 + C.config.tile_n;
-template <Kernel C>
-inline constexpr int kBringing = loaders(C.config) == 2 ? 4 : 1;
-template <Kernel C>
-inline constexpr int kShifting = 4 * loaders(C.config) - kBringing<C>;
+// Rows of a stage, dy's and then x's, and warps that bring and that shift them, by groups of 32 rows.
+inline constexpr int kStageRows = 256, kBringing = 4, kShifting = 4;
 template <Kernel C>
 __device__ __forceinline__ unsigned rows_at(const Ring<Geometry<C>>& ring, int stage, int row) {
   return ring.a(stage) + row * 128;
 }
 template <Kernel C>
 __device__ __forceinline__ unsigned ninth_at(const Ring<Geometry<C>>& ring, int stage, int row) {
-  return ring.a(stage) + kStageRows<C> * 128 + row * piece_bytes();
+  return ring.a(stage) + kStageRows * 128 + row * piece_bytes();
 }
 // Of 32 rows' ninth pieces that of row `row`: a place of its own bank among those that 8 lanes write, and that they read.
 __device__ __forceinline__ unsigned ninth_place(int row) {
@@ -46,13 +40,12 @@ struct OperandRows {
   long long batch, stride;  // bytes from batch to batch, from row to row
   int left;                 // rows that there are
 
-  template <Kernel C>
   __device__ __forceinline__ static OperandRows of(const Params& p, const WorkTile& work, int tokens,
                                                    bool x) {
     const Activations& t = x ? p.x : p.y;
-    const int token = 128 * (x ? work.column : work.row), rows = x && !work.narrow ? C.config.tile_n : 128;
+    const int token = 128 * (x ? work.column : work.row);
     return {static_cast<const char*>(t.data) + 2 * (work.copy * t.head + token * t.row), 2 * t.batch,
-            2 * t.row, schedule::min(tokens - token, rows)};
+            2 * t.row, schedule::min(tokens - token, 128)};
   }
 };
 // Bytes by which a row begins inside a piece.
@@ -60,7 +53,7 @@ __device__ __forceinline__ int skew_of(const char* row) {
   return static_cast<int>(reinterpret_cast<unsigned long long>(row) % piece_bytes());
 }
 
-// A lane's pieces of groups of 32 rows: piece lane % 8 of rows lane / 8 + 4 i, and the ninth one of that whose i is lane % 8.
+// A lane's pieces of 32 rows: piece lane % 8 of rows lane / 8 + 4 i, and the ninth one of that whose i is lane % 8.
 struct RowPieces {
   const char* lines;      // row lane / 8
   long long batch, four;  // `four`: bytes of four rows
@@ -82,18 +75,14 @@ struct RowPieces {
   }
   // From feature `feature` of batch `in` on, of which a row has `bytes` bytes; `half`: its first five pieces. (Rows 8 apart
   // begin alike.)
-  template <int kGroups>
   __device__ __forceinline__ void bring(unsigned to, unsigned ninth, int in, int feature, int bytes,
                                         bool half, int lane) const {
-    const char* first = lines + (in * batch + 2 * feature);
-#pragma unroll 1
-    for (int row = 0; row < 32 * kGroups && row < left; row += 32) {
-      if (bytes >= row_pieces() * piece_bytes())
-        bring_group<true>(to + row * 128, ninth + row * piece_bytes(), first, left - row, bytes, half, lane);
-      else
-        bring_group<false>(to + row * 128, ninth + row * piece_bytes(), first, left - row, bytes, half, lane);
-      first += 8 * four;
-    }
+    const char* const first = lines + (in * batch + 2 * feature);
+    if (left <= 0) return;
+    if (bytes >= row_pieces() * piece_bytes())
+      bring_group<true>(to, ninth, first, left, bytes, half, lane);
+    else
+      bring_group<false>(to, ninth, first, left, bytes, half, lane);
   }
   // kWhole: all bytes of all pieces are the rows'.
   template <bool kWhole>
@@ -121,29 +110,28 @@ struct RowPieces {
   }
 };
 
-// A warp that brings: all rows, or 32 of either operand. (Of few tokens each operand's are then those of other schedulers' warps.)
+// A warp that brings: 32 rows of either operand. (Of few tokens each operand's are those of other schedulers' warps.)
 template <Kernel C>
 __device__ __forceinline__ void bring_rows(const Params& p, const Ring<Geometry<C>>& ring,
                                            const StreamK& stream_k, int features, int tokens, int warp,
                                            int lane) {
-  constexpr int kEach = 4 / kBringing<C>, kMore = C.config.tile_n / 128;
-  const int first[2] = {32 * warp, 32 * (kBringing<C> == 1 ? 0 : warp ^ 2)};  // of an operand
+  const int first[2] = {32 * warp, 32 * (warp ^ 2)};  // of an operand
   RingPosition<C.config.stages> at;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
     RowPieces dy, x;
-    dy.set(OperandRows::of<C>(p, work, tokens, false), first[0], lane);
-    x.set(OperandRows::of<C>(p, work, tokens, true), first[1], lane);
+    dy.set(OperandRows::of(p, work, tokens, false), first[0], lane);
+    x.set(OperandRows::of(p, work, tokens, true), first[1], lane);
     BlockBoxes<C> from(features, work.origin + work.begin * work.step);
     const BlockBoxes<C> step(features, work.step);
     for (int block = work.begin; block < work.end; ++block) {
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const int bytes = 2 * (features - from.feature), row = 128 + first[1];
       const bool half = needs_half<C>(from, features);
-      dy.bring<kEach>(rows_at<C>(ring, at.stage, first[0]), ninth_at<C>(ring, at.stage, first[0]), from.batch,
-                      from.feature, bytes, half, lane);
-      x.bring<kEach * kMore>(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row), from.batch,
-                             from.feature, bytes, half, lane);
+      dy.bring(rows_at<C>(ring, at.stage, first[0]), ninth_at<C>(ring, at.stage, first[0]), from.batch,
+               from.feature, bytes, half, lane);
+      x.bring(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row), from.batch, from.feature,
+              bytes, half, lane);
       ptx::cp_async_arrive(landed<C>(ring, at.stage));
       at.advance();
       from.advance(step);
@@ -209,15 +197,15 @@ __device__ __forceinline__ void shift_rows(const Params& p, const Ring<Geometry<
   RingPosition<C.config.stages> at;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
-    const Skews dy(OperandRows::of<C>(p, work, tokens, false)), x(OperandRows::of<C>(p, work, tokens, true));
+    const Skews dy(OperandRows::of(p, work, tokens, false)), x(OperandRows::of(p, work, tokens, true));
     BlockBoxes<C> from(features, work.origin + work.begin * work.step);
     const BlockBoxes<C> step(features, work.step);
     for (int block = work.begin; block < work.end; ++block) {
       ptx::mbarrier_wait(landed<C>(ring, at.stage), at.parity);
       const bool half = needs_half<C>(from, features);
 #pragma unroll 1
-      for (int i = warp; i < kStageRows<C> / 32; i += kShifting<C>) {
-        const int first = 32 * (kShifting<C> == 4 ? i ^ (i / 4 * 2) : i);
+      for (int i = warp; i < kStageRows / 32; i += kShifting) {
+        const int first = 32 * (i ^ (i / 4 * 2));
         const bool is_x = first >= 128;
         const int row = is_x ? first - 128 : first;
         if (row >= (is_x ? x.left : dy.left)) continue;
@@ -241,7 +229,7 @@ __device__ __forceinline__ void clear_absent(const Ring<Geometry<C>>& ring, int 
   if (tokens % 128 == 0 || thread < tokens % 128) return;
   for (int stage = 0; stage < C.config.stages; ++stage)
 #pragma unroll
-    for (int row = thread; row < kStageRows<C>; row += 128) {
+    for (int row = thread; row < kStageRows; row += 128) {
 #pragma unroll
       for (int piece = 0; piece < 8; ++piece)
         ptx::store_shared<16>(rows_at<C>(ring, stage, row) + ((piece ^ (row & 7)) << 4), kZeros);
@@ -272,9 +260,9 @@ __device__ __forceinline__ void run_rows(const Params& p, const Maps&... map_dw)
   if (threadIdx.x < 128) clear_absent<C>(ring, z.tokens, static_cast<int>(threadIdx.x));
   prepare<G>(
       [&] {
-        ring.init(kShifting<C>);
+        ring.init(kShifting);
         for (int stage = 0; stage < G::kStages; ++stage)
-          ptx::mbarrier_init(landed<C>(ring, stage), 32 * kBringing<C>);
+          ptx::mbarrier_init(landed<C>(ring, stage), 32 * kBringing);
         ptx::mbarrier_fence_init();
       },
       map_dw...);
@@ -288,15 +276,15 @@ __device__ __forceinline__ void run_rows(const Params& p, const Maps&... map_dw)
     return;
   }
   ptx::release_registers<G::kLoadRegisters>();
-  const bool brings = warp < kBringing<C>;
+  const bool brings = warp < kBringing;
   if (brings)
     bring_rows<C>(p, ring, stream_k, z.features, z.tokens, warp, lane);
   else
-    shift_rows<C>(p, ring, stream_k, z.features, z.tokens, warp - kBringing<C>, lane);
+    shift_rows<C>(p, ring, stream_k, z.features, z.tokens, warp - kBringing, lane);
   // Whose pieces have all been asked for writes zeros to the columns without a tile.
   if (C.shape.zero_outside && brings)
-    write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * kBringing<C> + warp,
-                   static_cast<int>(gridDim.x) * kBringing<C>, lane);
+    write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * kBringing + warp,
+                   static_cast<int>(gridDim.x) * kBringing, lane);
 }
 
 }  // namespace trigen::persistent::weight

@@ -484,12 +484,12 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(copied.taps copied_taps --family wgmma_taps_sm90)
 endif()
 
-# grad_weight of rows that begin at any element, which threads bring: columns, stages, parts of a sum (copies and lanes in any order).
+# grad_weight of rows that begin at any element, which threads bring: stages, parts of a sum (copies and lanes in any order).
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(run 128:5:3 128:3:1 128:2:2 256:3:3 256:2:1)
-    name_parts(${run} columns stages split)
-    add_verify_test(weight_rows.${columns}_${stages} weight_rows --family wgmma_sm90
-                    --config tile=128x${columns}x64,warps=8x1,stages=${stages},splitk=${split},vec=1x1x1,cluster=1,blocks=1
+  foreach(run 5:3 3:1 2:2)
+    name_parts(${run} stages split)
+    add_verify_test(weight_rows.${stages} weight_rows --family wgmma_sm90
+                    --config tile=128x128x64,warps=8x1,stages=${stages},splitk=${split},vec=1x1x1,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=${split})
   endforeach()
 endif()
