@@ -205,10 +205,11 @@ Work Planes::work_inside(const Problem& p, const Target& target, const Config& c
   if (s.parts() > 0) {
     const int beside = stacks(p, c) ? 2 : 1, parts = beside * s.split, runs = geometry::reduce_runs(parts);
     const int sums = c.tile_m * columns / beside;  // of a tile
-    const int items = (s.wide - s.whole_tiles) * sums / 4 * runs / geometry::kReduceThreads;
+    const int64_t items = int64_t{s.wide - s.whole_tiles} * sums / 4 * runs / geometry::kReduceThreads,
+                  blocks_of_sum = int64_t{s.blocks} * geometry::kReduceBlocks;
     work.passes.push_back({.rates = "add_planes",
                            .bytes = static_cast<double>(s.parts()) * beside * sums * 4,
-                           .parts = schedule::ceil_div(items, s.blocks * geometry::kReduceBlocks) *
+                           .parts = static_cast<int>((items + blocks_of_sum - 1) / blocks_of_sum) *
                                     schedule::ceil_div(parts, runs)});
   }
   return work;

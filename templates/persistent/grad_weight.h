@@ -1,4 +1,4 @@
-// Sizes of grad_weight by tiles of 128 t by 128 or 256 s (grad_weight.cuh), which families of 16-bit and of
+// Sizes of grad_weight by tiles of 64 or 128 t by 64 to 256 s (grad_weight.cuh), which families of 16-bit and of
 // f32 data have in common. Plain C++, like config.h; stream_k.h divides the work.
 #pragma once
 

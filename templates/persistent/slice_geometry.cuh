@@ -40,8 +40,8 @@ struct SliceGeometry
                     : c.cluster == 1 && ((c.tile_m == 64 && c.tile_n == 128) ||
                                          ((c.tile_m == 64 || c.tile_m == 128) && c.tile_n == kThreePanels)),
                 "the tiles that are counted, those of more columns than rows by a block alone");
-  static_assert(kStagesOutput<C> ? consumers(c) * kStorePanels * kPanelBytes <= c.stages * kStageBytes : true,
-                "staged in the ring");
+  static_assert(!kStagesOutput<C> || consumers(c) * kStorePanels * kPanelBytes <= slices_bytes(c),
+                "staged in the ring, and what lies behind it");
   static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kSharedBytes <= kSharedLimit && c.stages <= 12, "fits");
 };
@@ -50,7 +50,7 @@ struct SlicedTile {
   int head, row, column;  // first element
   int panels;             // of its columns
   // Those that are loaded and multiplied: all of a block's beside grad_bias, or ptxas runs a narrow tile's products one after the
-  // other (C7511).
+  // other (C7511), and all of 192 columns, whose last tile of a row takes as long as the others then, which run beside it.
   int multiplied;
   int own;              // of own_panel
   bool any, sums_bias;  // any: there is one for this cluster

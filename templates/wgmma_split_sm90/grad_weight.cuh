@@ -1,6 +1,6 @@
-// grad_weight on the planes that the first launch wrote: A = dy, B = x, both K-major, k = (b, d) in blocks of
-// 64 features. persistent/stream_k.h divides the work among the blocks, with tiles of 128 x 128 of which none
-// is narrow. grad_bias comes from the row sums that the first launch left.
+// grad_weight on planes: A = dy, B = x, both K-major, k = (b, d) in blocks of 64 features. persistent/stream_k.h divides the work among
+// the blocks, with tiles of 128 x 128 of which none is narrow. Here the planes are those that the first launch wrote, and grad_bias
+// comes from the row sums that it left; inside.cuh splits in the product's own launch.
 #pragma once
 
 #include "params.h"
