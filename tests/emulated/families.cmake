@@ -251,6 +251,8 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
   foreach(run 128x192:8:5 64x192:4:7)
     name_parts(${run} tile warps stages)
+    add_verify_test(three_panels.band_${tile} three_panels_band SHARED --limit 2e8
+                    --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x1,cluster=1,blocks=1)
     add_verify_test(three_panels.tf32_${tile} tf32_grad_weight SHARED
                     --family wgmma_tf32_sm90 --config tile=${tile}x32,warps=${warps}x1,stages=${stages},splitk=1,vec=4x4x1,cluster=1,blocks=1)
   endforeach()
