@@ -74,9 +74,17 @@ class Block {
     ptx::fence_async_shared();
     __syncthreads();
   }
-  // All threads, each warpgroup at a place of its own in the code: there __syncthreads is not defined, and synccheck reports it.
-  static constexpr int kGroupsMeet = 1;  // a named barrier
-  __device__ __forceinline__ static void meet_groups() { ptx::named_barrier(kGroupsMeet, kBlock); }
+  // All threads, each warpgroup at a place of its own in the code: there __syncthreads is not defined, and of a named barrier for
+  // all synccheck reports that threads diverge. Each waits at one of its own, where the others arrive; meetings without another
+  // barrier between them alternate kTurn, as one that has met may come to the next before another has left this one.
+  template <int kGroup, int kTurn = 0>
+  __device__ __forceinline__ static void meet_groups() {
+    constexpr int kFirst = 1 + kTurn * kGroups;
+#pragma unroll
+    for (int other = 0; other < kGroups; ++other)
+      if (other != kGroup) ptx::named_barrier_arrive(kFirst + other, kBlock);
+    ptx::named_barrier(kFirst + kGroup, kBlock);
+  }
   // The same of what all blocks pushed.
   __device__ __forceinline__ static void meet_cluster() {
     ptx::cluster_sync();
@@ -168,13 +176,13 @@ class Block {
     if constexpr (kPanelTurns == 2) {
       multiply_turn<kGroup, 1>(halves[1], square, i, factor);
     }
-    meet_groups();  // all have multiplied this panel, and squared the one two before
+    meet_groups<kGroup>();  // all have multiplied this panel, and squared the one two before
     panels_.load_next(i);
 #pragma unroll
     for (int turn = 0; turn < kPanelTurns; ++turn)
       store_tile(halves[turn], panels_[i] + (turn * kGroups + kGroup) * kTileBytes);
     ptx::fence_async_shared();
-    meet_groups();
+    meet_groups<kGroup, 1>();
     panels_.keep(i);
   }
   template <int kGroup, int kTurn>
@@ -367,7 +375,7 @@ class Block {
     float sum[2][kSums];  // of two tiles: one is multiplied while the other one's sums become f16
     begin_turn<kGroup, 0>(sum[0], left, right);
     finish_turn<kGroup, 0>(halves, sum, left, right, with);
-    if (to == left) meet_groups();
+    if (to == left) meet_groups<kGroup>();
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       const int tile = product_tile(kSides, kGroup, turn), i = row_of(tile);

@@ -359,11 +359,13 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
   }
 }
 
-// Does a part hold a thread's four sums from (row, column) on, of rows `row` and `row` + 8? Of brought rows those alone that lie in
-// the matrix: T = 64 has a quarter of a tile, and hundreds of parts.
+// Does a part hold a thread's four sums, of rows `row` and `row` + 8 and columns `column` and `column` + 1? Those alone of which the
+// matrix has one: at T = 128 half of a tile, and there are hundreds of parts.
 template <Kernel C>
-__device__ __forceinline__ bool is_held(int row, int column, int tokens) {
-  return !brings_rows(C.config) || (row < tokens && column < tokens);
+__device__ __forceinline__ bool is_held(const Params& p, int row, int column, int tokens, int diag) {
+  return row < tokens && column < tokens &&
+         (C.shape.fill == Fill::kLower ? column <= row + 8 + diag : column + 1 >= row + diag) &&
+         (!kBand<C> || row - (column + 1) < band_width<C>(p));
 }
 
 // One multiplying warpgroup.
@@ -419,15 +421,15 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
       else
         store_diagonals<C, kN>(ring, to, sum, group);
     } else if constexpr (stacks(C.config)) {
-      store_stack<C>(static_cast<float*>(p.workspace) + stream_k.slot(work.number), sum, group);
+      store_stack<C>(static_cast<float*>(p.workspace) + stream_k.slot(work.number), sum, group, diag);
     } else if (work.number >= 0) {
       // 16 bytes a thread, one thread after the other, as reduce.cuh reads them.
       float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + stream_k.slot(work.number)) +
                    place.row * (32 * kWidth) + place.column * (32 * 128) + threadIdx.x;
+      const int column = first_column + static_cast<int>(lane) % 4 * 2;
 #pragma unroll
       for (int i = 0; i < kN / 8; ++i) {
-        if (!is_held<C>(first_row + line, first_column + 8 * i, tokens)) continue;
-        if ((i < 16 || !work.narrow) && is_touched(first_column + i / 16 * 128))
+        if ((i < 16 || !work.narrow) && is_held<C>(p, first_row + line, column + 8 * i, tokens, diag))
           to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
       }
     } else {

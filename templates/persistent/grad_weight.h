@@ -153,5 +153,12 @@ TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int reduce_blocks(const Config& c) { return admits_reduction(c) ? 4 : 8; }
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceSharedBytes = 4608;
+// Neighbours that such a block adds at a time where parts hold whole batches (stacked.cuh), threads for each of them, and loads
+// that one has under way: whole rounds of at most 10.
+inline constexpr int kStackedWidth = 8, kStackedRuns = kReduceThreads / kStackedWidth;
+TRIGEN_HOST_DEVICE constexpr int stacked_loads(const Config& c, int batches) {
+  const int each = schedule::ceil_div(c.split_k * kConsumers * batches, kStackedRuns);
+  return schedule::ceil_div(each, schedule::ceil_div(each, 10));
+}
 
 }  // namespace trigen::persistent::weight

@@ -168,23 +168,24 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
     const auto add = [](float4& sum, const float4& v) {
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     };
+    constexpr int kBlock = 128 * kWidth / 4;  // quadruples of 128 rows
     // Quarters of 256 x 256 outside the triangle have no parts; zeros may be asked for there.
     const auto is_touched = [&](int position) {
-      constexpr int kBlock = 128 * kWidth / 4;
       return kEdge<C> == 128 ||
              touched<C>(p, kEdge<C> * now.row + position / kBlock * 128,
                         kEdge<C> * now.column + position % kBlock / 4096 * 128, tokens, diag);
     };
+    const auto row_of = [&](int position) {
+      return kEdge<C> * now.row + position / kBlock * 128 + position / 32 % 8 * 16 + position % 32 / 4;
+    };
+    const auto column_of = [&](int position) {
+      return kEdge<C> * now.column + position % kBlock / 256 * 8 + position % 4 * 2;
+    };
     const auto has = [&](int position) {
-      return is_held<C>(128 * now.row + position / 32 % 8 * 16 + position % 32 / 4,
-                        128 * now.column + position / 256 * 8, tokens);
+      return is_held<C>(p, row_of(position), column_of(position), tokens, diag);
     };
     const auto write = [&](int position, const float4& sum) {
-      // of run
-      constexpr int kBlock = 128 * kWidth / 4;
-      const int warp = position / 32 % 8, lane = position % 32, rank = position / kBlock;
-      const int r = kEdge<C> * now.row + 128 * rank + 16 * warp + lane / 4,
-                c = kEdge<C> * now.column + 8 * (position % kBlock / 256) + lane % 4 * 2;
+      const int r = row_of(position), c = column_of(position);
       write_pair<C>(p, head, tap, tokens, diag, r, c, sum.x, sum.y);
       write_pair<C>(p, head, tap, tokens, diag, r + 8, c, sum.z, sum.w);
     };

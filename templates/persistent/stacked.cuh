@@ -1,8 +1,8 @@
 // grad_weight of T <= 64 (grad_weight.h, stacks): parts that hold the sums of several batches, and the launch
 // that adds them.
 //
-// A part has the 64 x 64 sums of each multiplying warpgroup in rows, of which the T x T blocks on the
-// diagonal are batches and written; grad_bias has 128 rows, as in any part.
+// A part has the 64 x 64 sums of each multiplying warpgroup in rows, of which the triangles of the T x T blocks on the
+// diagonal, a batch each, are written; grad_bias has 128 rows, as in any part.
 #pragma once
 
 #include "persistent/weight_geometry.cuh"
@@ -31,7 +31,7 @@ __device__ __forceinline__ void clear_unfilled(unsigned ring) {
 
 // One warpgroup's sums.
 template <Kernel C>
-__device__ __forceinline__ void store_stack(float* part, const float* sum, unsigned group) {
+__device__ __forceinline__ void store_stack(float* part, const float* sum, unsigned group, int diag) {
   constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config);
   const int lane = static_cast<int>(threadIdx.x % 32),
             line = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
@@ -41,7 +41,8 @@ __device__ __forceinline__ void store_stack(float* part, const float* sum, unsig
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int row = line + 8 * j, column = 8 * i + lane % 4 * 2, batch = row / T;
-      if (batch < kBatches && (batch == column / T || batch == (column + 1) / T))
+      if (batch < kBatches && (batch == column / T || batch == (column + 1) / T) &&
+          (in_triangle<C>(row, column, diag) || in_triangle<C>(row, column + 1, diag)))
         *reinterpret_cast<float2*>(own + row * kPanel + column) =
             make_float2(sum[4 * i + 2 * j], sum[4 * i + 2 * j + 1]);
     }
@@ -73,7 +74,7 @@ template <Kernel C>
 __device__ __forceinline__ void reduce_stacked(const Params& p) {
   constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config),
                 kEach = kConsumers * kBatches;  // addends of a part
-  constexpr int kWidth = 8, kRuns = kReduceThreads / kWidth, kLoads = 8;
+  constexpr int kWidth = kStackedWidth, kRuns = kStackedRuns, kLoads = stacked_loads(C.config, kBatches);
   constexpr int kItems = (T * T + kWidth - 1) / kWidth,  // of a head
       kBiasItems = C.shape.bias ? (T + kWidth - 1) / kWidth : 0;
   ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
@@ -92,7 +93,7 @@ __device__ __forceinline__ void reduce_stacked(const Params& p) {
     const bool bias = C.shape.bias && index >= kItems;
     const int element = kWidth * (bias ? index - kItems : index) + own, row = bias ? element : element / T,
               column = bias ? 0 : element - row * T;
-    const bool valid = row < T;
+    const bool exists = row < T, valid = exists && (bias || in_triangle<C>(row, column, z.diag));
     // Of a block on the diagonal, and from one of a panel, of a part to the next.
     const int first = head * stream_k.split;
     const float* const from =
@@ -114,7 +115,7 @@ __device__ __forceinline__ void reduce_stacked(const Params& p) {
     }
     partial[thread] = sum;
     __syncthreads();
-    if (run == 0 && valid) {
+    if (run == 0 && exists) {
 #pragma unroll
       for (int i = 1; i < kRuns; ++i) sum += partial[i * kWidth + own];
       if (bias)

@@ -213,8 +213,7 @@ __device__ __forceinline__ void shift_rows(const Params& p, const Ring<Geometry<
                   is_x ? x.of(row + lane, from.batch) : dy.of(row + lane, from.batch), half, lane);
       }
       ptx::fence_async_shared();
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(ring.full(at.stage));
+      ptx::mbarrier_arrive(ring.full(at.stage));
       at.advance();
       from.advance(step);
     }
@@ -260,7 +259,7 @@ __device__ __forceinline__ void run_rows(const Params& p, const Maps&... map_dw)
   if (threadIdx.x < 128) clear_absent<C>(ring, z.tokens, static_cast<int>(threadIdx.x));
   prepare<G>(
       [&] {
-        ring.init(kShifting);
+        ring.init(32 * kShifting);
         for (int stage = 0; stage < G::kStages; ++stage)
           ptx::mbarrier_init(landed<C>(ring, stage), 32 * kBringing);
         ptx::mbarrier_fence_init();
