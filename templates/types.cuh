@@ -89,4 +89,19 @@ struct Raw {
   }
 };
 
+// In loads of 16 bytes where these are whole ones.
+template <int kVec>
+__device__ __forceinline__ void read_floats(float (&v)[kVec], const float* from) {
+  if constexpr (kVec % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kVec / 4; ++i) {
+      const float4 w = reinterpret_cast<const float4*>(from)[i];
+      v[4 * i] = w.x, v[4 * i + 1] = w.y, v[4 * i + 2] = w.z, v[4 * i + 3] = w.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) v[i] = from[i];
+  }
+}
+
 }  // namespace trigen

@@ -171,12 +171,14 @@ int loads_of_reduction(const StreamK& s, int grid) {
   return loads;
 }
 
-// The same where parts hold whole batches: templates/persistent/stacked.cuh, an item for every 8 elements.
-int loads_of_stacks(const StreamK& s, int tokens, int batches, int grid) {
-  constexpr int kWidth = 8, kRuns = weight::kReduceThreads / kWidth, kLoads = 8, kStart = 12;
-  const int each = schedule::ceil_div(s.split * weight::kConsumers * batches, kRuns);
-  const int64_t items = int64_t{s.wide} * schedule::ceil_div(tokens * tokens, kWidth);
-  return static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(each, kLoads) * kLoads + kStart);
+// The same where parts hold whole batches: templates/persistent/stacked.cuh. Items outside the triangle load nothing.
+int loads_of_stacks(const StreamK& s, const Config& c, int tokens, int batches, int grid) {
+  constexpr int kStart = 12;
+  const int each = schedule::ceil_div(s.split * weight::kConsumers * batches, weight::kStackedRuns),
+            at_once = weight::stacked_loads(c, batches);
+  const int groups = schedule::ceil_div(tokens, weight::kStackedLanes * weight::stacked_vec(tokens));
+  const int64_t items = int64_t{s.wide} * schedule::ceil_div(tokens * (groups + 1), 2);
+  return static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(each, at_once) * at_once + kStart);
 }
 
 // The same of a Toeplitz matrix's diagonals: loads of the busiest lane of the longest one, which has every so manyth row of 64 and in
@@ -335,8 +337,9 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                                                                   : llvm::StringLiteral("add_parts_after"),
                            .bytes = parts,
                            .parts = diagonals ? loads_of_diagonals(s, static_cast<int>(p.T), reduce_grid)
-                                    : stacks ? loads_of_stacks(s, static_cast<int>(p.T), batches, reduce_grid)
-                                             : loads_of_reduction(s, reduce_grid)});
+                                    : stacks
+                                        ? loads_of_stacks(s, c, static_cast<int>(p.T), batches, reduce_grid)
+                                        : loads_of_reduction(s, reduce_grid)});
   put_copies(work, p, c);
   return work;
 }

@@ -360,12 +360,14 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
 }
 
 // Does a part hold a thread's four sums, of rows `row` and `row` + 8 and columns `column` and `column` + 1? Those alone of which the
-// matrix has one: at T = 128 half of a tile, and there are hundreds of parts.
+// matrix has one: at T = 128 half of a tile, and there are hundreds of parts. Of tiles of 256 rows, of which a small share lies on
+// the diagonal, whole quarters (32,512,1024 takes 1 % longer else, H200, 2026-11-29).
 template <Kernel C>
 __device__ __forceinline__ bool is_held(const Params& p, int row, int column, int tokens, int diag) {
-  return row < tokens && column < tokens &&
-         (C.shape.fill == Fill::kLower ? column <= row + 8 + diag : column + 1 >= row + diag) &&
-         (!kBand<C> || row - (column + 1) < band_width<C>(p));
+  return kEdge<C> != 128 ||
+         (row < tokens && column < tokens &&
+          (C.shape.fill == Fill::kLower ? column <= row + 8 + diag : column + 1 >= row + diag) &&
+          (!kBand<C> || row - (column + 1) < band_width<C>(p)));
 }
 
 // One multiplying warpgroup.
@@ -429,7 +431,8 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
       const int column = first_column + static_cast<int>(lane) % 4 * 2;
 #pragma unroll
       for (int i = 0; i < kN / 8; ++i) {
-        if ((i < 16 || !work.narrow) && is_held<C>(p, first_row + line, column + 8 * i, tokens, diag))
+        if ((i < 16 || !work.narrow) && is_touched(first_column + i / 16 * 128) &&
+            is_held<C>(p, first_row + line, column + 8 * i, tokens, diag))
           to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
       }
     } else {

@@ -149,13 +149,20 @@ TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
 }
 
 // Blocks of the reduction for each block of the product. Where one of them fits beside the product's, they
-// are to begin at once when it ends, and to leave room for the launch after them.
-TRIGEN_HOST_DEVICE constexpr int reduce_blocks(const Config& c) { return admits_reduction(c) ? 4 : 8; }
+// are to begin at once when it ends, and to leave room for the launch after them. One for each, all of them there when the product
+// ends, where a tile's parts are many: few tiles of batches of at most 64 tokens (64,64,936 8.3 us with one, 8.7 with four, H200,
+// 2026-11-29; of 8 heads in 16 parts each four are faster, 126 and 132 us).
+TRIGEN_HOST_DEVICE constexpr int reduce_blocks(const Config& c) {
+  return stacks(c) && c.split_k > 32 ? 1 : admits_reduction(c) ? 4 : 8;
+}
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceSharedBytes = 4608;
-// Neighbours that such a block adds at a time where parts hold whole batches (stacked.cuh), threads for each of them, and loads
-// that one has under way: whole rounds of at most 10.
-inline constexpr int kStackedWidth = 8, kStackedRuns = kReduceThreads / kStackedWidth;
+// Where parts hold whole batches (stacked.cuh): threads of such a block that have neighbours, runs of what is added, and loads that
+// a thread has under way: whole rounds of at most 10.
+inline constexpr int kStackedLanes = 8, kStackedRuns = kReduceThreads / kStackedLanes;
+TRIGEN_HOST_DEVICE constexpr int stacked_vec(int tokens) {
+  return tokens > 32 ? 4 : 1;
+}  // neighbours of a thread
 TRIGEN_HOST_DEVICE constexpr int stacked_loads(const Config& c, int batches) {
   const int each = schedule::ceil_div(c.split_k * kConsumers * batches, kStackedRuns);
   return schedule::ceil_div(each, schedule::ceil_div(each, 10));

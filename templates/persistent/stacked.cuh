@@ -29,10 +29,17 @@ __device__ __forceinline__ void clear_unfilled(unsigned ring) {
   }
 }
 
+// Of `count` neighbours of a row, is one in the triangle?
+template <Kernel C>
+__device__ __forceinline__ bool any_in_triangle(int row, int column, int count, int diag) {
+  return in_triangle<C>(row, column, diag) || in_triangle<C>(row, column + count - 1, diag);
+}
+
 // One warpgroup's sums.
 template <Kernel C>
 __device__ __forceinline__ void store_stack(float* part, const float* sum, unsigned group, int diag) {
-  constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config);
+  constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config),
+                kAtOnce = schedule::max(stacked_vec(T), 2);
   const int lane = static_cast<int>(threadIdx.x % 32),
             line = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
   float* const own = part + group * (kPanel * kPanel);
@@ -42,7 +49,7 @@ __device__ __forceinline__ void store_stack(float* part, const float* sum, unsig
     for (int j = 0; j < 2; ++j) {
       const int row = line + 8 * j, column = 8 * i + lane % 4 * 2, batch = row / T;
       if (batch < kBatches && (batch == column / T || batch == (column + 1) / T) &&
-          (in_triangle<C>(row, column, diag) || in_triangle<C>(row, column + 1, diag)))
+          any_in_triangle<C>(row, column / kAtOnce * kAtOnce, kAtOnce, diag))
         *reinterpret_cast<float2*>(own + row * kPanel + column) =
             make_float2(sum[4 * i + 2 * j], sum[4 * i + 2 * j + 1]);
     }
@@ -67,61 +74,80 @@ __device__ __forceinline__ void write_element(const Params& p, int head, int row
   *to = from_float<s.wdtype>(v);
 }
 
-// The launch behind the product: kReduceThreads threads, any grid. A block adds kWidth neighbours of one head
-// at a time, elements of dW or, behind those, rows of grad_bias: kRuns threads each take a run of what is to
-// be added, their sums are then added in order.
+// Sums of addends [begin, end) of kVec neighbours, those of a part behind each other: `kBatches` blocks on the diagonal of each
+// multiplying warpgroup's panel. Distances in elements.
+template <Kernel C, int kVec>
+__device__ __forceinline__ void add_run(float (&sum)[kVec], const float* from, int begin, int end,
+                                        long long part, int panel, int block) {
+  constexpr int kBatches = stacked(C.shape, C.config), kEach = kConsumers * kBatches,
+                kLoads = stacked_loads(C.config, kBatches);
+  for (int i = begin; i < end; i += kLoads) {
+    float v[kLoads][kVec];
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+      const int at = i + j;
+      if (at < end)
+        read_floats(v[j], from + (at / kEach * part + at % kEach / kBatches * panel + at % kBatches * block));
+      else
+        for (float& one : v[j]) one = 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j)
+#pragma unroll
+      for (int e = 0; e < kVec; ++e) sum[e] += v[j][e];
+  }
+}
+
+// The launch behind the product: kReduceThreads threads, any grid. A block adds neighbours of one head at a time, elements of a row
+// of dW or, behind those, rows of grad_bias: kRuns threads each take a run of what is to be added, their sums are then added in
+// order.
 template <Kernel C>
 __device__ __forceinline__ void reduce_stacked(const Params& p) {
-  constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config),
-                kEach = kConsumers * kBatches;  // addends of a part
-  constexpr int kWidth = kStackedWidth, kRuns = kStackedRuns, kLoads = stacked_loads(C.config, kBatches);
-  constexpr int kItems = (T * T + kWidth - 1) / kWidth,  // of a head
-      kBiasItems = C.shape.bias ? (T + kWidth - 1) / kWidth : 0;
+  constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config), kVec = stacked_vec(T);
+  constexpr int kLanes = kStackedLanes, kRuns = kStackedRuns, kWidth = kLanes * kVec;
+  constexpr int kGroups = schedule::ceil_div(T, kWidth), kItems = T * kGroups,  // of a row, of a head
+      kBiasItems = C.shape.bias ? schedule::ceil_div(T, kLanes) : 0;
+  static_assert(kReduceThreads * kVec * 4 <= kReduceSharedBytes, "a block's sums");
   ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
   auto* const partial = reinterpret_cast<float*>(shared_memory());
   const Extents<C> z(p);
   const StreamK stream_k =
       stream_k_of<C>(p, z, static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
   const auto thread = static_cast<int>(threadIdx.x);
-  const int own = thread % kWidth, run = thread / kWidth, count = stream_k.wide == 0 ? 0 : stream_k.split;
-  const int begin = count * kEach * run / kRuns, end = count * kEach * (run + 1) / kRuns;
+  const int own = thread % kLanes, run = thread / kLanes, count = stream_k.wide == 0 ? 0 : stream_k.split,
+            all = count * kConsumers * kBatches;
+  const int begin = all * run / kRuns, end = all * (run + 1) / kRuns;
   const auto* const workspace = static_cast<const float*>(p.workspace);
   ptx::wait_for_launches_before();
   for (int item = static_cast<int>(blockIdx.x); item < z.heads * (kItems + kBiasItems) && count > 0;
        item += static_cast<int>(gridDim.x)) {
-    const int head = item / (kItems + kBiasItems), index = item - head * (kItems + kBiasItems);
+    const int head = item / (kItems + kBiasItems), index = item - head * (kItems + kBiasItems),
+              first = head * stream_k.split;  // part
     const bool bias = C.shape.bias && index >= kItems;
-    const int element = kWidth * (bias ? index - kItems : index) + own, row = bias ? element : element / T,
-              column = bias ? 0 : element - row * T;
-    const bool exists = row < T, valid = exists && (bias || in_triangle<C>(row, column, z.diag));
-    // Of a block on the diagonal, and from one of a panel, of a part to the next.
-    const int first = head * stream_k.split;
-    const float* const from =
-        workspace + (bias ? stream_k.bias_slot(first) + row : stream_k.slot(first) + row * kPanel + column);
-    const long long block = bias ? T : T * (kPanel + 1), panel = bias ? kPanel : kPanel * kPanel,
-                    part = bias ? kEdge<C> : stream_k.wide_sums();
-    float sum = 0;
-    for (int i = begin; i < end; i += kLoads) {
-      float v[kLoads];
-#pragma unroll
-      for (int j = 0; j < kLoads; ++j) {
-        const int at = i + j;
-        v[j] = valid && at < end
-                   ? from[at / kEach * part + at % kEach / kBatches * panel + at % kBatches * block]
-                   : 0.0f;
-      }
-#pragma unroll
-      for (int j = 0; j < kLoads; ++j) sum += v[j];
+    const int row = bias ? kLanes * (index - kItems) + own : index / kGroups,
+              column = bias ? 0 : index % kGroups * kWidth + own * kVec;
+    float sum[kVec] = {};
+    if (bias) {
+      float one[1] = {};
+      if (row < T)
+        add_run<C, 1>(one, workspace + (stream_k.bias_slot(first) + row), begin, end, kEdge<C>, kPanel, T);
+      sum[0] = one[0];
+    } else if (column < T && any_in_triangle<C>(row, column, kVec, z.diag)) {
+      add_run<C, kVec>(sum, workspace + (stream_k.slot(first) + row * kPanel + column), begin, end,
+                       stream_k.wide_sums(), kPanel * kPanel, T * (kPanel + 1));
     }
-    partial[thread] = sum;
-    __syncthreads();
-    if (run == 0 && exists) {
+    // Behind each other what is added next: [run][element].
 #pragma unroll
-      for (int i = 1; i < kRuns; ++i) sum += partial[i * kWidth + own];
-      if (bias)
-        write_bias<C>(p, head, T, row, sum);
-      else
-        write_element<C>(p, head, row, column, z.diag, sum);
+    for (int e = 0; e < kVec; ++e) partial[run * kWidth + own * kVec + e] = sum[e];
+    __syncthreads();
+    if (thread < kWidth) {
+      float total = partial[thread];
+#pragma unroll
+      for (int i = 1; i < kRuns; ++i) total += partial[i * kWidth + thread];
+      if (!bias && index % kGroups * kWidth + thread < T)
+        write_element<C>(p, head, row, index % kGroups * kWidth + thread, z.diag, total);
+      else if (bias && thread % kVec == 0 && kLanes * (index - kItems) + thread / kVec < T)
+        write_bias<C>(p, head, T, kLanes * (index - kItems) + thread / kVec, total);
     }
     __syncthreads();
   }

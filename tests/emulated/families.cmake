@@ -192,7 +192,7 @@ endif()
 
 # Whole batches in a panel.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(run 6:5 2:1)
+  foreach(run 6:5 6:40 2:1)
     name_parts(${run} stages split)
     add_verify_test(grad_weight.stacked_${stages}_${split} grad_weight_stacked
                     --family wgmma_sm90 --config tile=64x64x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x2,cluster=1,blocks=1)
