@@ -151,16 +151,17 @@ void put_weight_stream_k(Work& work, const StreamK& s) {
 
 // Loads that a thread of the reduction waits for one after the other, in its busiest block: `reduce` in
 // templates/persistent/reduce.cuh, which divides items in the same way.
-int loads_of_reduction(const StreamK& s, int grid) {
+int loads_of_reduction(const StreamK& s, const Config& c, int grid) {
   constexpr int kRun = 2, kLoads = 4, kStart = 12;
   const auto least = [&](int parts, int tiles, bool narrow) {
     int best = 0;
     for (int log = -1; log <= 3; ++log) {
       const int64_t whole = int64_t{tiles} * (narrow ? kNarrowSums : s.wide_sums()) / 1024;
       const int64_t items = log < 0 ? whole / 2 : whole << log;
-      const int loads = log < 0 ? parts * kRun : schedule::ceil_div(parts, 1 << log);
-      const auto cost =
-          static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(loads, kLoads) * kLoads + kStart);
+      const int loads = log < 0 ? parts * kRun : schedule::ceil_div(parts, 1 << log),
+                at_once = log < 0 || narrow ? kLoads : weight::wide_loads(c);
+      const auto cost = static_cast<int>((items + grid - 1) / grid) *
+                        (schedule::ceil_div(loads, at_once) * at_once + kStart);
       if (log < 0 || cost < best) best = cost;
     }
     return best;
@@ -339,7 +340,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                            .parts = diagonals ? loads_of_diagonals(s, static_cast<int>(p.T), reduce_grid)
                                     : stacks
                                         ? loads_of_stacks(s, c, static_cast<int>(p.T), batches, reduce_grid)
-                                        : loads_of_reduction(s, reduce_grid)});
+                                        : loads_of_reduction(s, c, reduce_grid)});
   put_copies(work, p, c);
   return work;
 }

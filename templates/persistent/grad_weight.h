@@ -157,6 +157,11 @@ TRIGEN_HOST_DEVICE constexpr int reduce_blocks(const Config& c) {
 }
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceSharedBytes = 4608;
+// Loads of a tile's parts that a thread has under way where eight share a quadruple of sums: whole rounds of at most 9.
+TRIGEN_HOST_DEVICE constexpr int wide_loads(const Config& c) {
+  const int each = schedule::ceil_div(c.split_k, 8);
+  return schedule::ceil_div(each, schedule::ceil_div(each, 9));
+}
 // Where parts hold whole batches (stacked.cuh): threads of such a block that have neighbours, runs of what is added, and loads that
 // a thread has under way: whole rounds of at most 10.
 inline constexpr int kStackedLanes = 8, kStackedRuns = kReduceThreads / kStackedLanes;

@@ -92,8 +92,9 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const StreamK& stre
 template <Kernel C>
 __device__ __forceinline__ void reduce_tiles(const Params& p) {
   constexpr int kWidth = Geometry<C>::kSquares ? 256 : C.config.tile_n;  // of a tile
-  // Quadruples of a thread; loads that are under way at a time (with taps, more than two would spill).
-  constexpr int kRun = 2, kLoads = kShifts<C> ? 2 : 4;
+  // Quadruples of a thread; loads that are under way at a time (with taps, more than two would spill), and those of a tile's parts
+  // that lie behind each other.
+  constexpr int kRun = 2, kLoads = kShifts<C> ? 2 : 4, kWideLoads = wide_loads(C.config);
   constexpr int kSums = kEdge<C> * kWidth;
   const Extents<C> z(p);
   const int tokens = z.tokens, heads = z.heads, diag = z.diag;
@@ -117,8 +118,9 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
     for (int log = -1; log <= 3; ++log) {
       const int items = schedule::min(tiles, 1 << 20) << cut(narrow, log);
       const int loads = log < 0 ? parts * kRun : (parts + (1 << log) - 1) >> log;
+      const int at_once = log < 0 || narrow ? kLoads : kWideLoads;
       const float cost = static_cast<float>(schedule::ceil_div(items, static_cast<int>(gridDim.x))) *
-                         static_cast<float>(schedule::ceil_div(loads, kLoads) * kLoads + 12);
+                         static_cast<float>(schedule::ceil_div(loads, at_once) * at_once + 12);
       if (cost < least) least = cost, best = log;
     }
     return best;
@@ -213,15 +215,30 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
       const int width = kReduceThreads >> now.log, run = thread / width,
                 position = now.position + thread % width;
       float4 sum = make_float4(0, 0, 0, 0);
-      const int end = has(position) ? now.parts.count * (run + 1) >> now.log : 0;
-      for (int i = now.parts.count * run >> now.log; i < end; i += kLoads) {
-        float4 v[kLoads];
+      const int begin = now.parts.count * run >> now.log,
+                end = has(position) ? now.parts.count * (run + 1) >> now.log : 0;
+      if (now.parts.stride == 1) {
+        const float4* from = now.source + begin * (kSums / 4) + position;
+#pragma unroll 1
+        for (int left = end - begin; left > 0; left -= kWideLoads) {
+          float4 v[kWideLoads];
 #pragma unroll
-        for (int j = 0; j < kLoads; ++j)
-          if (i + j < end) v[j] = part(i + j)[position];
+          for (int j = 0; j < kWideLoads; ++j)
+            v[j] = j < left ? from[j * (kSums / 4)] : make_float4(0, 0, 0, 0);
 #pragma unroll
-        for (int j = 0; j < kLoads; ++j)
-          if (i + j < end) add(sum, v[j]);
+          for (int j = 0; j < kWideLoads; ++j) add(sum, v[j]);
+          from += kWideLoads * (kSums / 4);
+        }
+      } else {
+        for (int i = begin; i < end; i += kLoads) {
+          float4 v[kLoads];
+#pragma unroll
+          for (int j = 0; j < kLoads; ++j)
+            if (i + j < end) v[j] = part(i + j)[position];
+#pragma unroll
+          for (int j = 0; j < kLoads; ++j)
+            if (i + j < end) add(sum, v[j]);
+        }
       }
       here.partial[thread] = sum;
       __syncthreads();
