@@ -526,8 +526,7 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
                         own_panel<C>(itself, work), lane);
     if (more) ptx::named_barrier_arrive(kTurn + 1 - static_cast<int>(group), 256);
     if (dropped) continue;
-    if constexpr (kStagedOutput<C> && C.shape.mirror && C.shape.wdtype != DType::kF32 && C.shape.T % 16 == 8) {
-      if (C.shape.fill == Fill::kLower ? first_row < first_column : first_row > first_column) continue;
+    if constexpr (kStoresRows<C>) {
       store_whole_tile<C>(p, output.base, 1 + group, sum, work.copy, first_row, first_column, tokens);
       continue;
     }
