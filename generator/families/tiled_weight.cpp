@@ -24,7 +24,9 @@ int output_vector(const Problem& p) {
   return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
 }
 
-ConfigKey output_key(const Problem& p) {
+ConfigKey output_key(const Problem& p, const Config& c) {
+  if (weight::fitted(c))
+    return {&Config::vec_c, {8}, "columns that are no multiple of 64 leave in pieces of 16 bytes"};
   ConfigKey key{&Config::vec_c, {1}};
   for (int vec : {2, 8})
     if (vec <= output_vector(p)) key.allowed.push_back(vec);
@@ -78,7 +80,7 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
 // Toeplitz matrix both warpgroups leave diagonals of every tile, of no form batches are stacked.
 bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
-  if (weight::fitted(c) &&
+  if (weight::fitted(c) &&  // both triangles of 16-bit elements, features contiguous
       (p.op != Op::kGram || !p.epilogue.mirror || p.dtype == DType::kF32 || p.wdtype == DType::kF32 ||
        c.vec_c != 8 || weight::contiguous_tokens(kernel_shape(p), c)))
     return false;
@@ -140,7 +142,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
                 "what TMA cannot take is packed, and contiguous tokens may be; rows of one tap need not be"),
       vector_key(&Config::vec_a, activation),
       vector_key(&Config::vec_b, activation),
-      output_key(p),
+      output_key(p, c),
       blocks_key()};
 }
 
