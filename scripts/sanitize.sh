@@ -65,6 +65,8 @@ gram_slices gram_tiles --family wgmma_sm90 --config tile=64x64x64,warps=4x1,stag
 gram_slice_alone gram_tiles --family wgmma_sm90 --config tile=64x128x64,warps=4x1,stages=9,splitk=1,vec=8x8x2,cluster=1,blocks=1
 three_panels three_panels --limit 2e8 --family wgmma_sm90 --config tile=128x192x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1
 three_panels_64 three_panels --limit 2e8 --family wgmma_sm90 --config tile=64x192x64,warps=4x1,stages=7,splitk=1,vec=8x8x8,cluster=1,blocks=1
+fitted fitted --limit 2e8 --family wgmma_sm90 --config tile=128x144x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1
+fitted_64 fitted --limit 2e8 --family wgmma_sm90 --config tile=64x80x64,warps=4x1,stages=12,splitk=1,vec=8x8x8,cluster=1,blocks=1
 gram_turns gram_turns --limit 2e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1
 gram_turns_squares gram_turns --limit 2e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x2,cluster=4,blocks=1
 gram_f32 gram_f32 --families all

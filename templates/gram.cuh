@@ -83,12 +83,12 @@ __device__ __forceinline__ void pair_values(const Params& p, int own, unsigned c
   if (own == 1) v1 = __fadd_rn(v1, p.gamma);
 }
 
-// C's elements of 64 rows and columns from (row, column) on, two of a thread's at a time, where rows are whole pieces of 16 bytes: all
-// are loaded before one is needed. `row`, `column`: the thread's first.
-template <Kernel C>
+// C's elements of 64 rows and 8 kColumns columns from (row, column) on, two of a thread's at a time, where rows are whole pieces of 16
+// bytes: all are loaded before one is needed. `row`, `column`: the thread's first.
+template <Kernel C, int kColumns = 8>
 struct PanelOfC {
   static constexpr bool kRead = C.shape.op == Op::kGram && C.shape.residual;
-  unsigned words[kRead ? 8 : 1][2];  // [8 columns][8 rows]
+  unsigned words[kRead ? kColumns : 1][2];  // [8 columns][8 rows]
 
   __device__ __forceinline__ PanelOfC(const Params& p, int head, int row, int column, int tokens) {
     if constexpr (kRead) {
@@ -97,7 +97,7 @@ struct PanelOfC {
       const auto* const from = static_cast<const unsigned short*>(matrix_origin<C>(c.data, c.head, head)) +
                                (matrix_offset<C>(c.head, head) + column);
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
+      for (int i = 0; i < kColumns; ++i)
 #pragma unroll
         for (int j = 0; j < 2; ++j)
           words[i][j] = ptx::load_global_if(from + ((row + 8 * j) * p.residual.row + 8 * i),

@@ -24,7 +24,9 @@ int output_vector(const Problem& p) {
   return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
 }
 
-ConfigKey output_key(const Problem& p) {
+ConfigKey output_key(const Problem& p, const Config& c) {
+  if (weight::fitted(c))
+    return {&Config::vec_c, {8}, "columns that are no multiple of 64 leave in pieces of 16 bytes"};
   ConfigKey key{&Config::vec_c, {1}};
   for (int vec : {2, 8})
     if (vec <= output_vector(p)) key.allowed.push_back(vec);
@@ -78,6 +80,10 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
 // Toeplitz matrix both warpgroups leave diagonals of every tile, of no form batches are stacked.
 bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
+  if (weight::fitted(c) &&  // both triangles of 16-bit elements, features contiguous
+      (p.op != Op::kGram || !p.epilogue.mirror || p.dtype == DType::kF32 || p.wdtype == DType::kF32 ||
+       c.vec_c != 8 || weight::contiguous_tokens(kernel_shape(p), c)))
+    return false;
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
   if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
   if (brings_rows(p, c.activations))
@@ -90,7 +96,7 @@ bool allows(const Problem& p, const Config& c) {
   if (!weight::slices(c)) return true;
   if (p.K > 1) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
-  if (c.tile_n == weight::kThreePanels && rows > weight::kMostThreePanelRows) return false;
+  if (weight::one_tile(c) && rows > weight::kMostThreePanelRows) return false;
   return rows <= kMostTiles && p.H * rows * rows <= kMostTiles &&
          weight_stream_k(p, c, c.cluster).depth >= c.cluster;
 }
@@ -136,7 +142,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
                 "what TMA cannot take is packed, and contiguous tokens may be; rows of one tap need not be"),
       vector_key(&Config::vec_a, activation),
       vector_key(&Config::vec_b, activation),
-      output_key(p),
+      output_key(p, c),
       blocks_key()};
 }
 
@@ -170,6 +176,13 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
     if (c.tile_m < c.tile_n && p.T <= c.tile_m) return;
     const auto blocks = static_cast<int>(grid(p, target, c));
     const int room = clusters_at_once(target, c.cluster) * c.cluster;
+    if (weight::fitted(c)) {  // the narrowest that is one wave
+      Config narrower = c;
+      narrower.tile_n -= 16;
+      if (blocks <= room && weight::three_panel_tiles(narrower, weight_stream_k(p, c, 1)) > room)
+        out.push_back(c);
+      return;
+    }
     // Tiles of 64 x 64: three blocks fit on an SM, two with more stages, or one with many.
     constexpr int kFewStages = 3, kManyStages = 11;
     if (c.tile_n == 64 && blocks <= room) c.stages = kManyStages;
@@ -208,6 +221,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
     const Shape shape = kernel_shape(p);
     const bool tokens = weight::contiguous_tokens(shape, c);
     if (c.box > 0) return tokens ? with_rows(operand(source), c.box) : with_columns(operand(source), c.box);
+    if (weight::fitted(c) && source == MapSource::kX) return with_rows(operand(source), c.tile_n);
     return weight::stacks(c) && !tokens ? with_rows(operand(source), shape.T, weight::stacked(shape, c))
                                         : operand(source);
   };

@@ -10,6 +10,8 @@
 #include "persistent/stacked.cuh"
 #include "persistent/weight_panels.cuh"
 #include "persistent/weight_stream_k.cuh"
+#include "persistent/whole_rows.cuh"
+#include "ptx/wgmma_fitted.cuh"
 #include "ptx/wgmma_tf32.cuh"
 
 namespace trigen::persistent::weight {
@@ -273,6 +275,8 @@ __device__ __forceinline__ void multiply_steps(float (&sum)[kN / 2], float (&bia
     if constexpr (C.shape.dtype == DType::kF32) {
       ptx::wgmma_tf32_ss<kN>(sum, a + 2 * i, b + 2 * i, block | i);
       if constexpr (kBias) ptx::wgmma_tf32_ss_n8(bias, a + 2 * i, ones, block | i);
+    } else if constexpr (kN % kPanel != 0) {
+      ptx::wgmma_ss_fitted<C.shape.dtype, kN>(sum, a + 2 * i, b + 2 * i, block | i);
     } else {
       const unsigned long long own = a + step_offset<C, kRows>(i);
       ptx::wgmma_ss<C.shape.dtype, kN, kTokens, kTokens>(sum, own, b + step_offset<C, kColumns>(i),
@@ -527,6 +531,10 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
                         own_panel<C>(itself, work), lane);
     if (more) ptx::named_barrier_arrive(kTurn + 1 - static_cast<int>(group), 256);
     if (dropped) continue;
+    if constexpr (kStoresRows<C>) {
+      store_whole_tile<C>(p, output.base, 1 + group, sum, work.copy, first_row, first_column, tokens);
+      continue;
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll

@@ -38,9 +38,13 @@ TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
 // Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128, and they add
 // their sums through distributed shared memory (slices.cuh). A tile of 64 x 64 or 64 x 128 with one warpgroup, or of 192
 // columns, is a cluster of size 1: nothing is exchanged. Blocks of other clusters load for each other, see below.
-inline constexpr int kThreePanels = 3 * kPanel;  // columns of the tiles that three_panels.h counts
+inline constexpr int kThreePanels =
+    3 * kPanel;  // columns of the tiles that three_panels.h counts, as it does those of fitted ones
+// gram's tiles of any multiple of 16 columns, one for a block: as narrow as the SMs are enough for (fitted_store.cuh).
+TRIGEN_HOST_DEVICE constexpr bool fitted(const Config& c) { return c.tile_n % kPanel != 0; }
+TRIGEN_HOST_DEVICE constexpr bool one_tile(const Config& c) { return c.tile_n == kThreePanels || fitted(c); }
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
-  if (c.tile_n == kThreePanels) return true;
+  if (one_tile(c)) return true;
   return c.tile_m == 64 ? c.tile_n == 128 || c.cluster > 1 || c.warps_m == 4
                         : c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
@@ -67,6 +71,7 @@ TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
   return stacks(c) ? kConsumers : c.tile_n / kPanel;
 }
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
+  if (fitted(c)) return (c.tile_m + c.tile_n) * 128;
   return (consumers(c) + panels(c)) * (kPanelBytes + (brings_rows(c) ? kPanel * piece_bytes() : 0));
 }
 // Exchange of slices: rows by eights, owned by the slices of a tile in turn. 8 rows of 16 columns are 512
@@ -84,8 +89,14 @@ TRIGEN_HOST_DEVICE constexpr bool reuses_ring(const Config& c) { return c.tile_n
 // Tiles that a block makes alone leave as panels that are staged in the ring, once all of its products are done, where TMA
 // can store them (kStagedOutput): gram's mirrored, too, or 32 columns of f32 in each.
 TRIGEN_HOST_DEVICE constexpr int ring_panels(const Config& c) { return 2 * panels(c); }
+// Of a fitted tile: 16 bytes behind each row keep the banks of eight rows apart.
+TRIGEN_HOST_DEVICE constexpr int fitted_pitch(int columns) { return 2 * columns + 16; }
+TRIGEN_HOST_DEVICE constexpr int fitted_bytes(const Config& c) {  // both triangles
+  return c.tile_m * fitted_pitch(c.tile_n) + c.tile_n * fitted_pitch(c.tile_m);
+}
 TRIGEN_HOST_DEVICE constexpr int slices_bytes(const Config& c) {
   const int ring = c.stages * stage_bytes(c);
+  if (fitted(c)) return schedule::max(ring, (fitted_bytes(c) + 1023) / 1024 * 1024);
   return reuses_ring(c) ? schedule::max(ring, exchange_bytes(c)) : ring + exchange_bytes(c);
 }
 // Tiles of 128 x 128 in parts: the product leaves room on its SM for a block of the reduction, which is
@@ -122,7 +133,7 @@ TRIGEN_HOST_DEVICE constexpr int edge_of(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int stream_k_scale(const Config& c) { return edge_of(c) == 64 ? 2 : 1; }
 // And their columns in whole edges: of tiles of 192 it counts the rows' spans.
 TRIGEN_HOST_DEVICE constexpr int stream_k_columns(const Config& c) {
-  return stream_k_scale(c) * (c.tile_n == kThreePanels ? edge_of(c) : c.tile_n);
+  return stream_k_scale(c) * (one_tile(c) ? edge_of(c) : c.tile_n);
 }
 // Zeros between a triangle and the rest of its matrix; those of a band lie in its rows (write_zeros), a Toeplitz matrix has none.
 TRIGEN_HOST_DEVICE constexpr bool fills_outside(const Shape& s) {

@@ -38,10 +38,13 @@ struct SliceGeometry
   static_assert(c.tile_m == c.tile_n
                     ? c.tile_n == 64 || c.tile_n == 128
                     : c.cluster == 1 && ((c.tile_m == 64 && c.tile_n == 128) ||
-                                         ((c.tile_m == 64 || c.tile_m == 128) && c.tile_n == kThreePanels)),
+                                         ((c.tile_m == 64 || c.tile_m == 128) && one_tile(c))),
                 "the tiles that are counted, those of more columns than rows by a block alone");
   static_assert(!kStagesOutput<C> || consumers(c) * kStorePanels * kPanelBytes <= slices_bytes(c),
                 "staged in the ring, and what lies behind it");
+  static_assert(!fitted(c) || (C.shape.op == Op::kGram && C.shape.mirror && kStagesOutput<C> &&
+                               !contiguous_tokens(C.shape, c) && c.tile_n % 16 == 0),
+                "both triangles of 16-bit elements, features contiguous");
   static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kSharedBytes <= kSharedLimit && c.stages <= 12, "fits");
 };
@@ -71,21 +74,21 @@ __device__ __forceinline__ SlicedTile three_panel_tile(const StreamK& s, int num
             place = number - head * tiles;
   SlicedTile tile{.any = head < s.copies};
   const int row = schedule::min(__popc(__ballot_sync(~0u, until <= place)), s.rows - 1),
-            at = kThreePanels * (place - __shfl_sync(~0u, until - own, row));
+            at = C.config.tile_n * (place - __shfl_sync(~0u, until - own, row));
   if (!tile.any) return tile;
   tile.head = head;
   tile.row = kEdge<C> * row;
   tile.column = kEdge<C> * s.first(row) + at;
   tile.panels = schedule::min((span_elements(C.config, s, row) - at) / kPanel, panels(C.config));
   tile.multiplied = panels(C.config);
-  tile.own = own_panel<C>(itself, tile.row, tile.column, tile.multiplied);
+  tile.own = fitted(C.config) ? -1 : own_panel<C>(itself, tile.row, tile.column, tile.multiplied);
   tile.sums_bias = C.shape.bias && at == 0;
   return tile;
 }
 
 template <Kernel C>
 __device__ __forceinline__ SlicedTile sliced_tile(const StreamK& stream_k, int number, bool itself) {
-  if constexpr (C.config.tile_n == kThreePanels) return three_panel_tile<C>(stream_k, number, itself);
+  if constexpr (one_tile(C.config)) return three_panel_tile<C>(stream_k, number, itself);
   SlicedTile tile{.any = number < stream_k.wide + stream_k.narrow};
   if (!tile.any) return tile;
   const bool narrow = number >= stream_k.wide;

@@ -4,6 +4,7 @@
 // turns its sums into whole rows by the same way, or, where TMA can store them, stages them in the ring.
 #pragma once
 
+#include "persistent/fitted_store.cuh"
 #include "persistent/slice_sums.cuh"
 
 namespace trigen::persistent::weight {
@@ -17,7 +18,7 @@ __device__ __forceinline__ void prefetch_slice(const SlicedTile& tile, int depth
 #pragma unroll 1
   for (int block = rank; block < end; block += C.config.cluster) {
     const BlockBoxes<C> from(features, block);
-    for (int i = 0; i < tile.multiplied; ++i)
+    for (int i = 0; i < (fitted(C.config) ? 1 : tile.multiplied); ++i)  // a fitted tile's box has all columns
       prefetch_panel<C>(map_x, from, tile.column + kPanel * i, of_head);
     if (tile.own >= 0) continue;
     for (int i = 0; i < C.config.tile_m / kPanel; ++i)
@@ -37,14 +38,16 @@ __device__ __forceinline__ void load_slice(const Params& p, const Ring<SliceGeom
     const BlockBoxes<C> from(features, block);
     ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
     ptx::mbarrier_arrive_expect(ring.full(at.stage),
-                                (tile.multiplied + (tile.own >= 0 ? 0 : kRows)) * kPanelBytes);
+                                fitted(C.config)
+                                    ? stage_bytes(C.config)
+                                    : (tile.multiplied + (tile.own >= 0 ? 0 : kRows)) * kPanelBytes);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (tile.own >= 0) break;
       load_panel<C, kRows>(ring.a(at.stage), i, map_dy, ring.full(at.stage), from, tile.row + kPanel * i, dy);
     }
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
+    for (int i = 0; i < (fitted(C.config) ? 1 : kColumns); ++i) {
       if (i >= tile.multiplied) break;
       load_panel<C, kColumns>(ring.b(at.stage), i, map_x, ring.full(at.stage), from, tile.column + kPanel * i,
                               x);
@@ -120,14 +123,18 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       write_bias<C>(p, tile.head, z.tokens, row, bias[0]);
       write_bias<C>(p, tile.head, z.tokens, row + 8, bias[2]);
     }
-    OutputPanels<G> output(ring, group);
+    if constexpr (fitted(C.config)) {
+      store_fitted<C>(p, ring.base, sum, tile, z.tokens);
+    } else {
+      OutputPanels<G> output(ring, group);
 #pragma unroll
-    for (int i = 0; i < kN / kPanel; ++i) {
-      if (i >= tile.panels) break;
-      store_panel<C>(p, output, sum + 32 * i, map_dw, tile.head, 0, z.tokens, z.diag,
-                     tile.row + kPanel * static_cast<int>(group), tile.column + kPanel * i);
+      for (int i = 0; i < kN / kPanel; ++i) {
+        if (i >= tile.panels) break;
+        store_panel<C>(p, output, sum + 32 * i, map_dw, tile.head, 0, z.tokens, z.diag,
+                       tile.row + kPanel * static_cast<int>(group), tile.column + kPanel * i);
+      }
+      output.finish();
     }
-    output.finish();
   } else {
     if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
     if (tile.any) {

@@ -13,14 +13,16 @@ TRIGEN_HOST_DEVICE constexpr int span_elements(const Config& c, const StreamK& s
   return edge_of(c) * s.span(row);
 }
 TRIGEN_HOST_DEVICE constexpr int three_panel_tiles(const Config& c, const StreamK& s, int row) {
-  return schedule::ceil_div(span_elements(c, s, row), kThreePanels);
+  return schedule::ceil_div(span_elements(c, s, row), c.tile_n);
 }
-// Tiles of slices, of all copies.
-TRIGEN_HOST_DEVICE constexpr int sliced_tiles(const Config& c, const StreamK& s) {
-  if (c.tile_n != kThreePanels) return s.wide + s.narrow;
+TRIGEN_HOST_DEVICE constexpr int three_panel_tiles(const Config& c, const StreamK& s) {  // of all copies
   int tiles = 0;
   for (int row = 0; row < s.rows; ++row) tiles += three_panel_tiles(c, s, row);
   return tiles * s.copies;
+}
+// Tiles of slices, of all copies.
+TRIGEN_HOST_DEVICE constexpr int sliced_tiles(const Config& c, const StreamK& s) {
+  return one_tile(c) ? three_panel_tiles(c, s) : s.wide + s.narrow;
 }
 
 }  // namespace trigen::persistent::weight

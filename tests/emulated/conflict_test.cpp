@@ -30,7 +30,8 @@ constexpr const char* kHalf = "forward,dtype=f16,B=2,T=256,D=64";
 // simt transposes the tile that has k along its rows, four words 4 banks apart. wgmma_split_sm90's first
 // launch stores the largest of its columns 4 banks apart. mma_sm80 puts gram's elements back into its slice of sums,
 // eight a thread, and reads the slice by columns for the mirrored triangle. newton_schulz_sm80 puts two rows at a time into
-// panels of 32 columns, whose images are padded for reads of eight.
+// panels of 32 columns, whose images are padded for reads of eight. Eight lanes that read the end of a fitted tile's row and the
+// beginning of the next one have the gap between them.
 const Kernel kKernels[] = {
     {"mma_sm70_forward", "sm_70", kHalf,
      "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2"},
@@ -103,6 +104,12 @@ const Kernel kKernels[] = {
      "wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
     {"wgmma_sm90_gram_slice_alone", "sm_90a", "gram,dtype=bf16,B=1,T=256,D=64,epilogue=residual+mirror",
      "wgmma_sm90:tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+    {"wgmma_sm90_gram_fitted", "sm_90a", "gram,dtype=bf16,B=1,T=256,D=64,epilogue=residual+mirror",
+     "wgmma_sm90:tile=128x144x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1", 112},
+    {"wgmma_sm90_gram_fitted_64", "sm_90a", "gram,dtype=f16,B=1,T=256,D=64,epilogue=mirror",
+     "wgmma_sm90:tile=64x80x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1", 304},
+    {"wgmma_sm90_gram_whole_rows", "sm_90a", "gram,dtype=bf16,B=1,T=264,D=64,epilogue=residual+mirror",
+     "wgmma_sm90:tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
     {"wgmma_sm90_gram_slices", "sm_90a", "gram,dtype=bf16,B=2,T=256,D=64,epilogue=residual+mirror",
      "wgmma_sm90:tile=128x128x64,warps=8x1,stages=4,splitk=2,vec=8x8x8,cluster=2,blocks=1"},
     {"wgmma_sm90_stacked", "sm_90a", "grad_weight,dtype=bf16,B=40,T=24,D=64,epilogue=bias",
@@ -172,8 +179,8 @@ const Edit kEdits[] = {
      "^ (line / kParts & (kChunks / 2 - 1))"},
     {"wgmma_sm90_brought_rows", "persistent/weight_rows.cuh", "(row % 4 * 8 + (row / 4 ^ row % 4 * 2))",
      "row"},
-    {"wgmma_sm90_gram", "persistent/output_panels.cuh", "^ (line & 7)) << 4), left[j][0]",
-     "^ (line & 3)) << 4), left[j][0]"},
+    {"wgmma_sm90_gram", "persistent/output_panels.cuh", "^ (line & 7)) << 4), from.words[2 * j][0]",
+     "^ (line & 3)) << 4), from.words[2 * j][0]"},
     {"wgmma_sm90_gram_slices", "persistent/slice_sums.cuh", "chunk * kSentBytes + 16 * lane",
      "chunk * kSentBytes + 16 * (lane / 8 + lane % 8 * 4)"},
     {"wgmma_sm90_f32_forward", "wgmma_sm90/weights_f32.cuh", "(i ^ (odd ? 1u : 0u))",

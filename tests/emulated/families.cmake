@@ -258,6 +258,16 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Fitted tiles: all widths, two stages and all, copies and lanes in any order.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 64x80:4:12 64x96:4:2 64x112:4:3 64x144:4:8 64x160:4:2 64x176:4:7 128x80:8:2 128x96:8:8 128x112:8:3 128x144:8:6 128x160:8:2 128x176:8:5)
+    name_parts(${run} tile warps stages)
+    add_verify_test(fitted.${tile} fitted SHARED --limit 2e8
+                    --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=1,blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
+  endforeach()
+endif()
+
 # Slices of the depth of two row tiles: rings of few stages and of many, sums of all widths, copies that land in any order.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run slices:64x64:2:8x8x8: slices:64x64:8:8x8x8: slices:64x128:3:8x8x8: slices:64x192:2:8x8x8: slices:64x256:2:8x8x8: slices_tokens:64x64:3:8x8x8: slices_tokens:64x128:2:8x8x8: slices_packed:64x64:3:1x1x1:,weights=packed,activations=packed)

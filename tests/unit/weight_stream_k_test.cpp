@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
+#include "generator/candidate.h"
 #include "problem_testing.h"
+#include "templates/persistent/three_panels.h"
 #include "templates/schedule.h"
 
 namespace trigen {
@@ -90,6 +93,34 @@ TEST(WeightStreamK, ABatchIsMultipliedAsFarAsItHasFeatures) {
   EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,H=4,T=512,D=96"), 48);
   EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,T=512,D=200"), 208 / 4.0);
   EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,T=512,D=96,K=2"), 64);
+}
+
+// The narrowest tiles that are one wave: of 128 rows and of 64.
+TEST(FittedTiles, AreTheNarrowestOfOneWave) {
+  const Target& target = target_of("sm_90a");
+  const auto fitted = [&](const char* text) {
+    const Problem problem = problem_of(text);
+    std::map<int, int> columns;  // by rows
+    for (const Candidate& candidate : llvm::cantFail(list_candidates(problem, target))) {
+      const Config& c = candidate.config;
+      if (candidate.family->name() != "wgmma_sm90" || !persistent::weight::fitted(c)) continue;
+      EXPECT_TRUE(columns.emplace(c.tile_m, c.tile_n).second) << "one of so many rows";
+      const persistent::StreamK s = weight_stream_k(problem, c, 1);
+      EXPECT_LE(persistent::weight::sliced_tiles(c, s), target.sms);
+      Config narrower = c;
+      narrower.tile_n -= 16;
+      EXPECT_GT(persistent::weight::three_panel_tiles(narrower, s), target.sms);
+    }
+    return columns;
+  };
+  using Columns = std::map<int, int>;
+  EXPECT_EQ(fitted("gram,dtype=bf16,B=1,T=2048,D=2048,epilogue=mirror"), (Columns{{128, 144}}));
+  EXPECT_EQ(fitted("gram,dtype=bf16,B=1,T=1536,D=1536,epilogue=mirror"), (Columns{{64, 160}, {128, 80}}));
+  EXPECT_EQ(fitted("gram,dtype=bf16,B=1,T=1024,D=1024,epilogue=mirror"), (Columns{{64, 80}}));
+  EXPECT_EQ(fitted("gram,dtype=bf16,B=1,T=1024,D=1024"), Columns{}) << "both triangles";
+  EXPECT_EQ(fitted("gram,dtype=bf16,B=1,T=1024,D=1024,layout=bdt,epilogue=mirror"), (Columns{{64, 80}}))
+      << "packed";
+  EXPECT_EQ(fitted("grad_weight,dtype=bf16,B=1,T=2048,D=2048"), Columns{});
 }
 
 TEST(WeightStreamK, SizesThatTheKernelCannotCountAreRefused) {
