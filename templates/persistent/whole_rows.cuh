@@ -10,10 +10,8 @@ namespace trigen::persistent::weight {
 inline constexpr int kWholeRowsDepth = 128;  // features, at most
 template <Kernel C>
 inline constexpr bool kStoresRows = takes_turns(C.config) && C.config.cluster == 1 &&
-                                    C.shape.op
-                                        == Op::kGram&& C.shape.mirror&& kStagedOutput<C>&& C.shape.T % 16 ==
-                                        8 &&
-                                    C.shape.D > 0 && C.shape.D <= kWholeRowsDepth;
+                                    (C.shape.op == Op::kGram) && C.shape.mirror&& kStagedOutput<C> &&
+                                    (C.shape.T % 16 == 8) && C.shape.D > 0 && C.shape.D <= kWholeRowsDepth;
 
 // 64 rows of 128 elements in two panels beside each other to D's from (row, column) on: half a warp has a row.
 template <Kernel C>
