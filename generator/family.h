@@ -67,7 +67,8 @@ inline constexpr llvm::StringLiteral kPackEntry = "trigen_pack_weights";  // W i
 inline constexpr llvm::StringLiteral kPackActivationsEntry = "trigen_pack_activations";      // first
 inline constexpr llvm::StringLiteral kUnpackActivationsEntry = "trigen_unpack_activations";  // last
 inline constexpr llvm::StringLiteral kCarryEntry = "trigen_carry";  // states of parts of a scan, first
-inline constexpr llvm::StringLiteral kSplitEntry = "trigen_split";  // operands into planes, first
+inline constexpr llvm::StringLiteral kClaimsEntry = "trigen_begin_claims";  // no stage is claimed yet, first
+inline constexpr llvm::StringLiteral kSplitEntry = "trigen_split";          // operands into planes, first
 
 class Family {
  public:

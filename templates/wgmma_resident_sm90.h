@@ -109,10 +109,13 @@ TRIGEN_HOST_DEVICE constexpr bool in_place(const Shape& s) {
   return true;
 }
 
-// The stages of a thread block, head by head, batch by batch: first, first + step, ... before last.
+// The stages of a thread block, head by head, batch by batch: groups of `group` that lie next to each other, `step` from
+// one to the next.
 struct StageWalk {
   int of_head;  // stages of a head
-  int first, last, step;
+  int first, last, step, group = 1;
+  // The n-th of them; the block has it where it lies before `last`.
+  TRIGEN_HOST_DEVICE constexpr int stage(int n) const { return first + n / group * step + n % group; }
 };
 TRIGEN_HOST_DEVICE constexpr int first_stage(int all, int blocks, int block) {
   return static_cast<int>(static_cast<long long>(all) * block / blocks);
@@ -120,15 +123,39 @@ TRIGEN_HOST_DEVICE constexpr int first_stage(int all, int blocks, int block) {
 TRIGEN_HOST_DEVICE constexpr int stages_of_head(int B, int D, const Config& c) {
   return B * schedule::ceil_div(D, c.tile_n);
 }
+
+// raster 2, one head: blocks claim what comes behind the stages that fill their rings first. SMs move unequal shares of
+// the memory's bytes, and reads and writes that stay close together cost it less
+// (docs/experiments/wgmma_resident_sm90.md). A launch ahead makes the count of claims 0.
+TRIGEN_HOST_DEVICE constexpr bool claims(const Config& c) { return c.raster == 2; }
+// A claim takes stages of so many bytes: by half of them one count has as many claims as it can serve.
+inline constexpr int kClaimBytes = 16 << 10;
+TRIGEN_HOST_DEVICE constexpr int claim_stages(const Shape& s, const Config& c) {
+  return claims(c) ? schedule::max(1, kClaimBytes / stage_bytes(s, c)) : 1;
+}
+// Stages of a block that it need not claim: those that fill its ring, whole groups.
+TRIGEN_HOST_DEVICE constexpr int unclaimed_stages(const Shape& s, const Config& c) {
+  return schedule::max(1, c.stages / claim_stages(s, c)) * claim_stages(s, c);
+}
+// The first stage of the n-th claim.
+TRIGEN_HOST_DEVICE constexpr int claimed_stage(const Shape& s, const Config& c, int blocks, int n) {
+  return blocks * unclaimed_stages(s, c) + n * claim_stages(s, c);
+}
+
 // raster 1: stages of one head in turn with the other blocks of it, so that blocks work side by side in memory;
-// 0, and where there are fewer blocks than heads: a run of all stages.
-TRIGEN_HOST_DEVICE constexpr StageWalk walk_of_block(int B, int H, int D, const Config& c, int blocks,
-                                                     int block) {
+// 0, and where there are fewer blocks than heads: a run of all stages; 2: what a block need not claim, in turns of groups.
+TRIGEN_HOST_DEVICE constexpr StageWalk walk_of_block(const Shape& s, const Config& c, int B, int D,
+                                                     int blocks, int block) {
   const int of_head = stages_of_head(B, D, c);
-  if (c.raster == 0 || blocks < H)
-    return {of_head, first_stage(H * of_head, blocks, block), first_stage(H * of_head, blocks, block + 1), 1};
-  const int head = block % H, peers = (blocks - head + H - 1) / H;
-  return {of_head, head * of_head + block / H, (head + 1) * of_head, peers};
+  if (claims(c)) {
+    const int group = claim_stages(s, c);
+    return {of_head, group * block, of_head, group * blocks, group};
+  }
+  if (c.raster == 0 || blocks < s.H)
+    return {of_head, first_stage(s.H * of_head, blocks, block), first_stage(s.H * of_head, blocks, block + 1),
+            1};
+  const int head = block % s.H, peers = (blocks - head + s.H - 1) / s.H;
+  return {of_head, head * of_head + block / s.H, (head + 1) * of_head, peers};
 }
 
 }  // namespace trigen::wgmma_resident_sm90

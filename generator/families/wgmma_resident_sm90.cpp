@@ -32,7 +32,7 @@ class ResidentProduct final : public PersistentKernel {
             {&Config::warps_m, {4}, "a warpgroup is 4 warps along m"},
             warps_key(shape, c),
             {&Config::cluster, {1}, "no stage is shared between blocks"},
-            {&Config::raster, {1, 0}, "blocks take stages in turn, or a run each"},
+            raster_key(p),
             split_key(p),
             weights_vector_key(p),
             vector_key(&Config::vec_b, 8),
@@ -61,18 +61,23 @@ class ResidentProduct final : public PersistentKernel {
     const int most =
         p.T > resident::kPanel / 2 && p.T <= resident::kPanel ? 64 << 10 : persistent::kSharedLimit;
     std::vector<Config> out;
-    for (int width = 64; width <= 128; width *= 2)
-      for (int consumers = fewest; consumers < fewest + 2; ++consumers) {
-        Config c = config(p, width, consumers);
-        c.stages = resident::kMostStages / consumers * consumers;
-        while (c.stages > 2 * consumers &&
-               (!resident::fits(shape, c) || c.stages * resident::stage_bytes(shape, c) > most))
-          c.stages -= consumers;
-        if (width > 64 && c.stages * resident::stage_bytes(shape, c) > most) continue;
-        out.push_back(c);
-        c.stages = std::max(2, c.stages / 2 / consumers) * consumers;
-        out.push_back(c);
-      }
+    for (const int raster : rasters(p))
+      for (int width = 64; width <= 128; width *= 2)
+        for (int consumers = fewest; consumers < fewest + 2; ++consumers) {
+          Config c = config(p, width, consumers, raster);
+          // With claims a residual's half of the ring is beside that.
+          const auto ring = [&] {
+            return c.stages * (resident::claims(c) ? width / resident::kPanel * resident::panel_bytes(shape)
+                                                   : resident::stage_bytes(shape, c));
+          };
+          c.stages = resident::kMostStages / consumers * consumers;
+          while (c.stages > 2 * consumers && (!resident::fits(shape, c) || ring() > most))
+            c.stages -= consumers;
+          if (width > 64 && ring() > most) continue;
+          out.push_back(c);
+          c.stages = std::max(2, c.stages / 2 / consumers) * consumers;
+          out.push_back(c);
+        }
     return out;
   }
   // Fragments are a matter of T.
@@ -81,6 +86,10 @@ class ResidentProduct final : public PersistentKernel {
   void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const Shape shape = kernel_shape(p);
+    if (resident::claims(c)) {
+      plan.launches.push_back({.entry = kClaimsEntry.str(), .block = {32, 1, 1}, .early = true});
+      plan.workspace_bytes = sizeof(uint32_t);
+    }
     const bool forward = p.op == Op::kForward, tokens = p.layout == Layout::kBDT;
     const auto map = [&](MapSource source) {
       const TensorMapSpec whole = activation_map(p, source, tokens);
@@ -96,6 +105,18 @@ class ResidentProduct final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
+  // Claims are behind a launch of their own: for outputs that the L2 cannot hold.
+  static std::vector<int> rasters(const Problem& p) {
+    if (p.H > 1 || element_size(p.dtype) * p.B * p.T * p.D <= persistent::kL2Bytes) return {1};
+    return {2, 1};
+  }
+  static ConfigKey raster_key(const Problem& p) {
+    ConfigKey key{&Config::raster, {1, 0}, "blocks take stages in turn, or a run each"};
+    if (p.H > 1) return key;
+    key.allowed.push_back(2);
+    key.why = "blocks take stages in turn, a run each, or claim them";
+    return key;
+  }
   static ConfigKey weights_vector_key(const Problem& p) {
     ConfigKey key{&Config::vec_a, {}, "TMA moves 16 bytes of W, threads an element"};
     if (tma_takes_weights(p)) key.allowed.push_back(8);
@@ -116,12 +137,14 @@ class ResidentProduct final : public PersistentKernel {
       if (resident::fits(shape, c)) key.allowed.push_back(c.stages);
     return key;
   }
-  Config config(const Problem& p, int width, int consumers) const {
+  Config config(const Problem& p, int width, int consumers, int raster) const {
     // Threads are faster where they bring half a block at most.
     const bool tma = tma_takes_weights(p) && p.T > resident::kPanel / 2;
-    return completed(
-        p,
-        {.tile_n = width, .warps_n = consumers, .stages = 2 * consumers, .raster = 1, .vec_a = tma ? 8 : 1});
+    return completed(p, {.tile_n = width,
+                         .warps_n = consumers,
+                         .stages = 2 * consumers,
+                         .raster = raster,
+                         .vec_a = tma ? 8 : 1});
   }
 };
 
@@ -130,7 +153,7 @@ Work ResidentProduct::work(const Problem& p, const Target& target, const Config&
   const int blocks = static_cast<int>(grid(p, target, c));
   const Shape shape = kernel_shape(p);
   const double block = resident::kPanel, panels_of_stage = resident::panels(c);
-  Work work{.rates = "resident",
+  Work work{.rates = resident::claims(c) ? llvm::StringLiteral("claimed") : llvm::StringLiteral("resident"),
             .steps = {{.products = panels_of_stage * resident::units(shape) * block * block * block,
                        .feed_bytes = static_cast<double>(resident::stage_bytes(shape, c))}},
             .tile = {.elements = panels_of_stage * resident::lines(shape) * block, .act = p.epilogue.act},
@@ -143,8 +166,10 @@ Work ResidentProduct::work(const Problem& p, const Target& target, const Config&
   if (activations_split_lines(p, c)) work.steps[0].split_bytes = work.steps[0].feed_bytes;
   put_runs(work, blocks, false, [&](int index) {
     const resident::StageWalk walk =
-        resident::walk_of_block(static_cast<int>(p.B), shape.H, shape.D, c, blocks, index);
-    const double stages = std::max(0, schedule::ceil_div(walk.last - walk.first, walk.step));
+        resident::walk_of_block(shape, c, static_cast<int>(p.B), shape.D, blocks, index);
+    const double stages = resident::claims(c)
+                              ? static_cast<double>(walk.of_head) / blocks
+                              : std::max(0, schedule::ceil_div(walk.last - walk.first, walk.step));
     return Run{.steps = {stages}, .tiles = stages};
   });
   const double panels = static_cast<double>(p.H) * column_units(p, c);

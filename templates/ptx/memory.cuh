@@ -140,4 +140,11 @@ __device__ __forceinline__ void nanosleep(unsigned nanoseconds) {
   asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds));
 }
 
+// Adds to a word of global memory and returns what it was (PTX ISA section 9.7.13.5, atom).
+__device__ __forceinline__ unsigned add_global(unsigned* p, unsigned v) {
+  unsigned old;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+  return old;
+}
+
 }  // namespace trigen::ptx

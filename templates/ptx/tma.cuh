@@ -40,6 +40,20 @@ __device__ __forceinline__ void tma_load(unsigned shared, const TensorMap& map, 
       : "memory");
 }
 
+// The same box into this block; where `kept`, the L2 gives its lines up behind others (PTX ISA section 9.7.9.18, createpolicy).
+__device__ __forceinline__ void tma_load(unsigned shared, const TensorMap& map, unsigned barrier, int c0,
+                                         int c1, int c2, int c3, bool kept) {
+  unsigned long long last, normal;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, "
+      "{%3, "
+      "%4, %5, %6}], [%2], %7;" ::"r"(shared),
+      "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(kept ? last : normal)
+      : "memory");
+}
+
 // The same box into every block of the cluster whose bit is set, at the same shared offset, each with its own
 // barrier.
 __device__ __forceinline__ void tma_load_multicast(unsigned shared, const TensorMap& map, unsigned barrier,

@@ -25,6 +25,7 @@ struct Geometry {
   static constexpr int kItems = kPanels * kRows;  // of a stage: rows of blocks of its panels
   static constexpr int kCluster = 1;
   static constexpr bool kStagesWeights = stages_weights(C.shape, c);
+  static constexpr bool kClaims = claims(c);
   static constexpr int kAllGroups = 1 + kConsumers;  // named barrier behind those of the warpgroups
   static constexpr bool kSquares = false;
   static constexpr int kSharedBytes = shared_bytes(C.shape, c);
@@ -48,6 +49,7 @@ struct Geometry {
   static_assert(c.cluster == 1 && c.blocks == 1, "registers and stages are one block's");
   static_assert(kUnits <= triangle_blocks(c), "W's blocks lie behind the ring");
   static_assert(!kStagesWeights || kRows == 1, "threads bring one block of W");
+  static_assert(!kClaims || C.shape.H == 1, "blocks of one head claim stages");
   static_assert(kStages % kConsumers == 0,
                 "a stage is always the same warpgroup's: none skips a phase of it");
   static_assert(kStages >= 2 * kConsumers && kStages <= kMostStages,

@@ -15,6 +15,7 @@
 #include "params.h"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
+#include "wgmma_resident_sm90/turns.cuh"
 #include "wgmma_resident_sm90/weights.cuh"
 #include "wgmma_sm90/epilogue.cuh"
 
@@ -60,11 +61,10 @@ __device__ __forceinline__ void prefetch_first(const StageWalk& walk, const Maps
     each_unit<C>([&](int, int m, int k) {
       ptx::tma_prefetch_box(*maps.weights, kTransposed ? m : k, kTransposed ? k : m, 0, head);
     });
-  const int end =
-      schedule::min(schedule::min(walk.last, walk.first + walk.step * G::kStages), (head + 1) * walk.of_head);
+  const int end = schedule::min(walk.last, (head + 1) * walk.of_head);
 #pragma unroll 1
-  for (int stage = walk.first; stage < end; stage += walk.step) {
-    const StagePlace<C> place(stage - head * walk.of_head, head);
+  for (int n = 0; n < G::kStages && walk.stage(n) < end; ++n) {
+    const StagePlace<C> place(walk.stage(n) - head * walk.of_head, head);
     place.each_box([&](int, int inner, int outer) {
       ptx::tma_prefetch_box(*maps.in, inner, outer, head, place.batch);
       if constexpr (C.shape.residual) ptx::tma_prefetch_box(*maps.residual, inner, outer, head, place.batch);
@@ -72,41 +72,66 @@ __device__ __forceinline__ void prefetch_first(const StageWalk& walk, const Maps
   }
 }
 
+// The loading thread: W of one head; a stage of x and of the residual, once there is room for it.
+template <Kernel C>
+__device__ __forceinline__ void load_weights(const WeightBlocks<C>& blocks, const TensorMap& map, int head,
+                                             unsigned& parity) {
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  ptx::mbarrier_wait(blocks.empty(), parity);
+  parity ^= 1;
+  ptx::mbarrier_arrive_expect(blocks.full(), Geometry<C>::kUnits * kPanelBytes);
+  each_unit<C>([&](int unit, int m, int k) {
+    ptx::tma_load(blocks.block(unit), map, blocks.full(), kTransposed ? m : k, kTransposed ? k : m, 0, head);
+  });
+}
+template <Kernel C>
+__device__ __forceinline__ void load_stage(const Ring<Geometry<C>>& ring, int at, const Maps& maps,
+                                           const StagePlace<C>& place) {
+  using G = Geometry<C>;
+  const unsigned full = ring.full(at);
+  ptx::mbarrier_arrive_expect(full, G::kStageBytes);
+  place.each_box([&](int bytes, int inner, int outer) {
+    ptx::tma_load(ring.a(at) + bytes, *maps.in, full, inner, outer, place.head, place.batch);
+    if constexpr (C.shape.residual)
+      ptx::tma_load(ring.a(at) + G::kResidual + bytes, *maps.residual, full, inner, outer, place.head,
+                    place.batch);
+  });
+}
+
 // The loading thread.
 template <Kernel C>
-__device__ __forceinline__ void load_stages(const Ring<Geometry<C>>& ring, const StageWalk& walk,
-                                            const Maps& maps) {
+__device__ __forceinline__ void load_stages(const Params& p, const Ring<Geometry<C>>& ring,
+                                            const StageWalk& walk, const Maps& maps) {
   using G = Geometry<C>;
-  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   const WeightBlocks<C> blocks(ring);
   RingPosition<G::kStages> at;
   unsigned parity = 1;  // of W's
-  int stage = walk.first;
+  if constexpr (G::kClaims) {
+    if constexpr (!G::kStagesWeights) load_weights<C>(blocks, *maps.weights, 0, parity);
+    Turns<C> turns(p, walk);
 #pragma unroll 1
-  for (int head = stage / walk.of_head; stage < walk.last; ++head) {
-    if constexpr (!G::kStagesWeights) {
-      ptx::mbarrier_wait(blocks.empty(), parity);
-      parity ^= 1;
-      ptx::mbarrier_arrive_expect(blocks.full(), G::kUnits * kPanelBytes);
-      each_unit<C>([&](int unit, int m, int k) {
-        ptx::tma_load(blocks.block(unit), *maps.weights, blocks.full(), kTransposed ? m : k,
-                      kTransposed ? k : m, 0, head);
-      });
-    }
-    const int end = schedule::min(walk.last, (head + 1) * walk.of_head);
-#pragma unroll 1
-    for (; stage < end; stage += walk.step) {
-      const StagePlace<C> place(stage - head * walk.of_head, head);
+    for (int stage; (stage = turns.next()) != kNoStage; at.advance()) {
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
-      const unsigned full = ring.full(at.stage);
-      ptx::mbarrier_arrive_expect(full, G::kStageBytes);
-      place.each_box([&](int bytes, int inner, int outer) {
-        ptx::tma_load(ring.a(at.stage) + bytes, *maps.in, full, inner, outer, head, place.batch);
-        if constexpr (C.shape.residual)
-          ptx::tma_load(ring.a(at.stage) + G::kResidual + bytes, *maps.residual, full, inner, outer, head,
-                        place.batch);
-      });
-      at.advance();
+      write_number(ring, at.stage, stage);
+      load_stage<C>(ring, at.stage, maps, StagePlace<C>(stage, 0));
+    }
+#pragma unroll 1
+    for (int group = 0; group < G::kConsumers; ++group, at.advance()) {  // each has had its last one
+      ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+      write_number(ring, at.stage, kNoStage);
+      ptx::mbarrier_arrive(ring.full(at.stage));
+    }
+  } else {
+    int n = 0;
+#pragma unroll 1
+    for (int head = walk.first / walk.of_head; walk.stage(n) < walk.last; ++head) {
+      if constexpr (!G::kStagesWeights) load_weights<C>(blocks, *maps.weights, head, parity);
+      const int end = schedule::min(walk.last, (head + 1) * walk.of_head);
+#pragma unroll 1
+      for (; walk.stage(n) < end; ++n, at.advance()) {
+        ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+        load_stage<C>(ring, at.stage, maps, StagePlace<C>(walk.stage(n) - head * walk.of_head, head));
+      }
     }
   }
 }
@@ -233,36 +258,52 @@ struct Consumer {
     }
   }
 
+  // A stage that is full: its output leaves, and the stage before it is free when that has been read.
+  __device__ __forceinline__ void make_output(int at, const StagePlace<C>& place) {
+    const unsigned stage = ring.a(at);
+    rows_from<0>(stage, place.head);
+    ptx::fence_async_shared();
+    meet();
+    if (leads()) {
+      place.each_box([&](int bytes, int inner, int outer) {
+        ptx::tma_store(map_out, stage + bytes, inner, outer, place.head, place.batch,
+                       persistent::output_exceeds_l2<C>(p));
+      });
+      ptx::tma_store_commit();
+      ptx::tma_store_wait_read<1>();
+      if (in_flight >= 0) ptx::mbarrier_arrive(ring.empty(in_flight));
+      in_flight = at;
+    }
+  }
   // Every kConsumers-th stage of the block's, from the group-th on; the weights of every head.
   __device__ __forceinline__ void run(const StageWalk& walk) {
     const WeightBlocks<C> blocks(ring);
     RingPosition<G::kStages> at;
     at.stage = static_cast<int>(group);
-    int own = walk.first + static_cast<int>(group) * walk.step;
+    if constexpr (G::kClaims) {
+      weights.load(p, blocks, 0, warp, lane);
 #pragma unroll 1
-    for (int head = walk.first / walk.of_head; head * walk.of_head < walk.last; ++head) {
-      weights.load(p, blocks, head, warp, lane);
-      const int end = schedule::min(walk.last, (head + 1) * walk.of_head);
-#pragma unroll 1
-      for (; own < end; own += G::kConsumers * walk.step) {
-        const StagePlace<C> place(own - head * walk.of_head, head);
-        const unsigned stage = ring.a(at.stage);
+      for (;;) {
         ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-        rows_from<0>(stage, head);
-        ptx::fence_async_shared();
-        meet();
-        if (leads()) {
-          place.each_box([&](int bytes, int inner, int outer) {
-            ptx::tma_store(map_out, stage + bytes, inner, outer, head, place.batch,
-                           persistent::output_exceeds_l2<C>(p));
-          });
-          ptx::tma_store_commit();
-          ptx::tma_store_wait_read<1>();
-          if (in_flight >= 0) ptx::mbarrier_arrive(ring.empty(in_flight));
-          in_flight = at.stage;
-        }
+        const int stage = read_number(ring, at.stage);
+        if (stage == kNoStage) break;
+        make_output(at.stage, StagePlace<C>(stage, 0));
 #pragma unroll
         for (int i = 0; i < G::kConsumers; ++i) at.advance();
+      }
+    } else {
+      int n = static_cast<int>(group);
+#pragma unroll 1
+      for (int head = walk.first / walk.of_head; head * walk.of_head < walk.last; ++head) {
+        weights.load(p, blocks, head, warp, lane);
+        const int end = schedule::min(walk.last, (head + 1) * walk.of_head);
+#pragma unroll 1
+        for (; walk.stage(n) < end; n += G::kConsumers) {
+          ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+          make_output(at.stage, StagePlace<C>(walk.stage(n) - head * walk.of_head, head));
+#pragma unroll
+          for (int i = 0; i < G::kConsumers; ++i) at.advance();
+        }
       }
     }
     if (leads()) ptx::tma_store_wait();  // the last stores read shared memory
@@ -272,7 +313,7 @@ struct Consumer {
 template <Kernel C>
 __device__ __forceinline__ void run_product(const Params& p, const Maps& maps) {
   using G = Geometry<C>;
-  const StageWalk walk = walk_of_block(p.B, C.shape.H, C.shape.D, C.config, static_cast<int>(gridDim.x),
+  const StageWalk walk = walk_of_block(C.shape, C.config, p.B, C.shape.D, static_cast<int>(gridDim.x),
                                        static_cast<int>(blockIdx.x));
   const Ring<G> ring = persistent::ring_of_block<G>();
   persistent::prepare<G>(
@@ -290,7 +331,7 @@ __device__ __forceinline__ void run_product(const Params& p, const Maps& maps) {
         if constexpr (C.shape.residual) ptx::tma_prefetch(*maps.residual);
         prefetch_first<C>(walk, maps);
         ptx::wait_for_launches_before();
-        load_stages<C>(ring, walk, maps);
+        load_stages<C>(p, ring, walk, maps);
       },
       [&](unsigned group) {
         ptx::wait_for_launches_before();

@@ -33,12 +33,18 @@ namespace trigen::wgmma_sm90 {
 template <Kernel C>
 constexpr bool kSkips = skips_blocks(C.shape, C.config);
 
+// Products of two row tiles that may ask the L2 to keep x until the second one has read it: where the output exceeds the
+// L2, 137.6 to 128.6 us at grad_input 240,256,2048 (docs/experiments/wgmma_sm90.md). Others were not timed.
+template <Kernel C>
+constexpr bool kMayKeep = !Geometry<C>::kTokens && Geometry<C>::kCluster == 1 && C.config.tile_m == 128 &&
+                          C.shape.T > 128 && C.shape.T <= 256;
+
 // The loading thread.
 template <Kernel C, class Walk>
-__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk walk, const Panels& panels,
-                                             const Weights<C>& weights, int diag, int blocks, unsigned rank,
-                                             const TensorMap& map_w, const TensorMap& map_in,
-                                             const TensorMap* map_residual) {
+__device__ __forceinline__ void load_product(const Params& p, const Ring<Geometry<C>>& ring, Walk walk,
+                                             const Panels& panels, const Weights<C>& weights, int diag,
+                                             int blocks, unsigned rank, const TensorMap& map_w,
+                                             const TensorMap& map_in, const TensorMap* map_residual) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
@@ -102,9 +108,15 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
                                 weights.row(t), 0, head);
       }
 #pragma unroll
-      for (int i = 0; i < G::kBoxes; ++i)
-        ptx::tma_load(ring.b(at.stage) + i * G::kBoxBytes, map_in, full, G::kTokens ? k : feature[i],
-                      G::kTokens ? feature[i] : k, head, batch[i]);
+      for (int i = 0; i < G::kBoxes; ++i) {
+        const unsigned box = ring.b(at.stage) + i * G::kBoxBytes;
+        if constexpr (kMayKeep<C>)
+          ptx::tma_load(box, map_in, full, feature[i], k, head, batch[i],
+                        persistent::output_exceeds_l2<C>(p));
+        else
+          ptx::tma_load(box, map_in, full, G::kTokens ? k : feature[i], G::kTokens ? feature[i] : k, head,
+                        batch[i]);
+      }
       at.advance();
     }
   }
@@ -360,7 +372,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
         if (thread == 0) {
           prefetch_first<C>(walk, panels, weights, z.diag, blocks, rank, map_w, map_in);
           ptx::wait_for_launches_before();
-          load_product<C>(ring, walk, panels, weights, z.diag, blocks, rank, map_w, map_in, maps.residual);
+          load_product<C>(p, ring, walk, panels, weights, z.diag, blocks, rank, map_w, map_in, maps.residual);
         }
         if constexpr (exchanges(C.shape)) {  // one of the next warps for each multiplying warpgroup
           if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers) {

@@ -112,18 +112,44 @@ TEST(Resident, StagesAreSharedEvenly) {
       for (const auto& [B, H, D] : {std::array{85, 1, 1024}, {3, 8, 80}, {682, 1, 128}, {33, 4, 64}}) {
         Config config;
         config.tile_n = 128, config.raster = raster;
+        Shape shape{};
+        shape.T = 64, shape.D = D, shape.H = H;
         const int all = H * resident::stages_of_head(B, D, config);
         std::vector<int> times(static_cast<size_t>(all), 0);
         for (int block = 0; block < blocks; ++block) {
-          const resident::StageWalk walk = resident::walk_of_block(B, H, D, config, blocks, block);
+          const resident::StageWalk walk = resident::walk_of_block(shape, config, B, D, blocks, block);
           int count = 0;
-          for (int stage = walk.first; stage < walk.last; stage += walk.step) {
-            ++times[static_cast<size_t>(stage)];
-            ++count;
-          }
+          for (; walk.stage(count) < walk.last; ++count) ++times[static_cast<size_t>(walk.stage(count))];
           const int heads_at_once = raster == 1 && blocks >= H ? H : 1;
           EXPECT_LE(count, all / heads_at_once / (blocks / heads_at_once) + 1);
         }
+        for (const int n : times) EXPECT_EQ(n, 1);
+      }
+}
+
+// What blocks need not claim and what they do is every stage once; a claim behind the last stage has none.
+TEST(Resident, StagesAreClaimedOnce) {
+  namespace resident = wgmma_resident_sm90;
+  for (const int tokens : {16, 32, 64, 192})
+    for (const int blocks : {1, 2, 131, 132})
+      for (const auto& [B, D, stages] :
+           {std::array{85, 1024, 8}, {3, 80, 2}, {682, 128, 5}, {2000, 64, 16}}) {
+        Config config;
+        config.tile_n = 64, config.raster = 2, config.stages = stages;
+        Shape shape{};
+        shape.T = tokens, shape.D = D, shape.H = 1;
+        const int all = resident::stages_of_head(B, D, config), group = resident::claim_stages(shape, config),
+                  first = resident::unclaimed_stages(shape, config);
+        EXPECT_EQ(first % group, 0);
+        std::vector<int> times(static_cast<size_t>(all), 0);
+        const auto take = [&](int stage) {
+          if (stage < all) ++times[static_cast<size_t>(stage)];
+        };
+        for (int block = 0; block < blocks; ++block)
+          for (int n = 0; n < first; ++n)
+            take(resident::walk_of_block(shape, config, B, D, blocks, block).stage(n));
+        for (int claim = 0; claim < all; ++claim)
+          for (int n = 0; n < group; ++n) take(resident::claimed_stage(shape, config, blocks, claim) + n);
         for (const int n : times) EXPECT_EQ(n, 1);
       }
 }
