@@ -364,11 +364,11 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
 }
 
 // Does a part hold a thread's four sums, of rows `row` and `row` + 8 and columns `column` and `column` + 1? Those alone of which the
-// matrix has one: at T = 128 half of a tile, and there are hundreds of parts. Of tiles of 256 rows, of which a small share lies on
-// the diagonal, whole quarters (32,512,1024 takes 1 % longer else, H200, 2026-11-29).
+// matrix has one: at T = 128 half of a tile, and there are hundreds of parts. Of tiles of 256 rows or columns, of which a small share
+// lies on the diagonal, whole quarters (32,512,1024 takes 1 % longer else, H200, 2026-11-29; 256 columns of tf32 spill).
 template <Kernel C>
 __device__ __forceinline__ bool is_held(const Params& p, int row, int column, int tokens, int diag) {
-  return kEdge<C> != 128 ||
+  return kEdge<C> != 128 || C.config.tile_n != 128 ||
          (row < tokens && column < tokens &&
           (C.shape.fill == Fill::kLower ? column <= row + 8 + diag : column + 1 >= row + diag) &&
           (!kBand<C> || row - (column + 1) < band_width<C>(p)));
