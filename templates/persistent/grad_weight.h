@@ -38,8 +38,8 @@ TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
 // Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128, and they add
 // their sums through distributed shared memory (slices.cuh). A tile of 64 x 64 or 64 x 128 with one warpgroup, or of 192
 // columns, is a cluster of size 1: nothing is exchanged. Blocks of other clusters load for each other, see below.
-inline constexpr int kThreePanels =
-    3 * kPanel;  // columns of the tiles that three_panels.h counts, as it does those of fitted ones
+// Columns of the tiles that three_panels.h counts, as it does those of fitted ones.
+inline constexpr int kThreePanels = 3 * kPanel;
 // gram's tiles of any multiple of 16 columns, one for a block: as narrow as the SMs are enough for (fitted_store.cuh).
 TRIGEN_HOST_DEVICE constexpr bool fitted(const Config& c) { return c.tile_n % kPanel != 0; }
 TRIGEN_HOST_DEVICE constexpr bool one_tile(const Config& c) { return c.tile_n == kThreePanels || fitted(c); }

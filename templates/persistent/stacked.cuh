@@ -47,9 +47,10 @@ __device__ __forceinline__ void store_stack(float* part, const float* sum, unsig
   for (int i = 0; i < 8; ++i) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const int row = line + 8 * j, column = 8 * i + lane % 4 * 2, batch = row / T;
-      if (batch < kBatches && (batch == column / T || batch == (column + 1) / T) &&
-          any_in_triangle<C>(row, column / kAtOnce * kAtOnce, kAtOnce, diag))
+      const int row = line + 8 * j, column = 8 * i + lane % 4 * 2, batch = row / T,
+                first = column / kAtOnce * kAtOnce;  // of what is read with it
+      if (batch < kBatches && (batch == first / T || batch == (column + 1) / T) &&
+          any_in_triangle<C>(row, first, kAtOnce, diag))
         *reinterpret_cast<float2*>(own + row * kPanel + column) =
             make_float2(sum[4 * i + 2 * j], sum[4 * i + 2 * j + 1]);
     }

@@ -33,6 +33,14 @@ namespace trigen::ptx {
                : TRIGEN_BIND_N##N(sum)                                                               \
                : "l"(a), "l"(b), "r"(keep))
 
+#define TRIGEN_SS_WIDTHS(TYPE)                               \
+  if constexpr (kN == 80) TRIGEN_SS(80, TYPE, 40, 41, 42);   \
+  if constexpr (kN == 96) TRIGEN_SS(96, TYPE, 48, 49, 50);   \
+  if constexpr (kN == 112) TRIGEN_SS(112, TYPE, 56, 57, 58); \
+  if constexpr (kN == 144) TRIGEN_SS(144, TYPE, 72, 73, 74); \
+  if constexpr (kN == 160) TRIGEN_SS(160, TYPE, 80, 81, 82); \
+  if constexpr (kN == 176) TRIGEN_SS(176, TYPE, 88, 89, 90)
+
 template <int kN>
 inline constexpr bool kFittedWidth = kN == 80 || kN == 96 || kN == 112 || kN == 144 || kN == 160 || kN == 176;
 
@@ -42,22 +50,13 @@ __device__ __forceinline__ void wgmma_ss_fitted(float (&sum)[kN / 2], unsigned l
                                                 unsigned long long b, int keep) {
   static_assert(kFittedWidth<kN>, "widths that have a wrapper");
   if constexpr (kType == DType::kBF16) {
-    if constexpr (kN == 80) TRIGEN_SS(80, "bf16", 40, 41, 42);
-    if constexpr (kN == 96) TRIGEN_SS(96, "bf16", 48, 49, 50);
-    if constexpr (kN == 112) TRIGEN_SS(112, "bf16", 56, 57, 58);
-    if constexpr (kN == 144) TRIGEN_SS(144, "bf16", 72, 73, 74);
-    if constexpr (kN == 160) TRIGEN_SS(160, "bf16", 80, 81, 82);
-    if constexpr (kN == 176) TRIGEN_SS(176, "bf16", 88, 89, 90);
+    TRIGEN_SS_WIDTHS("bf16");
   } else {
-    if constexpr (kN == 80) TRIGEN_SS(80, "f16", 40, 41, 42);
-    if constexpr (kN == 96) TRIGEN_SS(96, "f16", 48, 49, 50);
-    if constexpr (kN == 112) TRIGEN_SS(112, "f16", 56, 57, 58);
-    if constexpr (kN == 144) TRIGEN_SS(144, "f16", 72, 73, 74);
-    if constexpr (kN == 160) TRIGEN_SS(160, "f16", 80, 81, 82);
-    if constexpr (kN == 176) TRIGEN_SS(176, "f16", 88, 89, 90);
+    TRIGEN_SS_WIDTHS("f16");
   }
 }
 
+#undef TRIGEN_SS_WIDTHS
 #undef TRIGEN_SS
 
 }  // namespace trigen::ptx
