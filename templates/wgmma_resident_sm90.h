@@ -73,6 +73,8 @@ TRIGEN_HOST_DEVICE constexpr int sums(const Shape& s, const Config& c) {
   return rows(s) * panels(c) > 1 && needed_registers(s, c, 2) <= sum_registers(c) ? 2 : 1;
 }
 
+// Elements of W that such a thread has under way.
+inline constexpr int kLoadsOfWeights = 48;
 // Do the threads that multiply bring W to shared memory? TMA can in rows of 16 bytes of x's type.
 TRIGEN_HOST_DEVICE constexpr bool stages_weights(const Shape& s, const Config& c) {
   return s.wdtype != s.dtype || c.vec_a < 8;

@@ -16,9 +16,8 @@ namespace resident = wgmma_resident_sm90;
 
 std::string text(const llvm::Twine& t) { return t.str(); }
 
-// TMA takes 16-bit W in rows of 16 bytes, threads any W of one block (templates/wgmma_resident_sm90/weights.cuh).
+// TMA takes 16-bit W in rows of 16 bytes, threads any W (templates/wgmma_resident_sm90/weights.cuh).
 bool tma_takes_weights(const Problem& p) { return p.wdtype == p.dtype && p.walign >= 16; }
-bool threads_take_weights(const Problem& p) { return p.T <= resident::kPanel; }
 
 class ResidentProduct final : public PersistentKernel {
  public:
@@ -118,9 +117,8 @@ class ResidentProduct final : public PersistentKernel {
     return key;
   }
   static ConfigKey weights_vector_key(const Problem& p) {
-    ConfigKey key{&Config::vec_a, {}, "TMA moves 16 bytes of W, threads an element"};
+    ConfigKey key{&Config::vec_a, {1}, "TMA moves 16 bytes of W, threads an element"};
     if (tma_takes_weights(p)) key.allowed.push_back(8);
-    if (threads_take_weights(p)) key.allowed.push_back(1);
     return key;
   }
   static ConfigKey warps_key(const Shape& shape, Config c) {
@@ -202,8 +200,6 @@ class WgmmaResidentSm90 final : public PersistentFamily {
     if (!resident::in_place(kernel_shape(p)))
       return text("puts the output in the place of x, which rows before it still need with diag=" +
                   llvm::Twine(p.diag));
-    if (!tma_takes_weights(p) && !threads_take_weights(p))
-      return "reads W of more than 64 tokens where it has x's type and rows of 16 bytes";
     return std::nullopt;
   }
   const PersistentKernel& kernel(Op) const override { return product_; }

@@ -48,7 +48,6 @@ struct Geometry {
   static_assert(c.warps_m == 4 && c.warps_n >= 1, "a warpgroup is 4 warps along m, and has its own panels");
   static_assert(c.cluster == 1 && c.blocks == 1, "registers and stages are one block's");
   static_assert(kUnits <= triangle_blocks(c), "W's blocks lie behind the ring");
-  static_assert(!kStagesWeights || kRows == 1, "threads bring one block of W");
   static_assert(!kClaims || C.shape.H == 1, "blocks of one head claim stages");
   static_assert(kStages % kConsumers == 0,
                 "a stage is always the same warpgroup's: none skips a phase of it");

@@ -53,11 +53,14 @@ struct Maps {
 
 // The loading thread, ahead of griddepcontrol.wait: no value is read.
 template <Kernel C>
-__device__ __forceinline__ void prefetch_first(const StageWalk& walk, const Maps& maps) {
+__device__ __forceinline__ void prefetch_first(const Params& p, const StageWalk& walk, const Maps& maps) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   const int head = walk.first / walk.of_head;
-  if constexpr (!G::kStagesWeights)
+  if constexpr (G::kStagesWeights)
+    prefetch_weights<C>(p, head, static_cast<int>(blockIdx.x) / C.shape.H,
+                        schedule::ceil_div(static_cast<int>(gridDim.x), C.shape.H));
+  else
     each_unit<C>([&](int, int m, int k) {
       ptx::tma_prefetch_box(*maps.weights, kTransposed ? m : k, kTransposed ? k : m, 0, head);
     });
@@ -98,6 +101,16 @@ __device__ __forceinline__ void load_stage(const Ring<Geometry<C>>& ring, int at
   });
 }
 
+// The loading thread, of a block's n-th stage: W that threads bring would arrive behind all of a ring's x, so that what does
+// not begin the warpgroups' work waits for it.
+template <Kernel C>
+__device__ __forceinline__ void let_weights_pass(const WeightBlocks<C>& blocks, int n) {
+  using G = Geometry<C>;
+  if constexpr (G::kStagesWeights) {
+    if (n == G::kConsumers) ptx::mbarrier_wait(blocks.full(), 0);
+  }
+}
+
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_stages(const Params& p, const Ring<Geometry<C>>& ring,
@@ -109,8 +122,10 @@ __device__ __forceinline__ void load_stages(const Params& p, const Ring<Geometry
   if constexpr (G::kClaims) {
     if constexpr (!G::kStagesWeights) load_weights<C>(blocks, *maps.weights, 0, parity);
     Turns<C> turns(p, walk);
+    int n = 0;
 #pragma unroll 1
-    for (int stage; (stage = turns.next()) != kNoStage; at.advance()) {
+    for (int stage; (stage = turns.next()) != kNoStage; at.advance(), ++n) {
+      let_weights_pass<C>(blocks, n);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       write_number(ring, at.stage, stage);
       load_stage<C>(ring, at.stage, maps, StagePlace<C>(stage, 0));
@@ -129,6 +144,7 @@ __device__ __forceinline__ void load_stages(const Params& p, const Ring<Geometry
       const int end = schedule::min(walk.last, (head + 1) * walk.of_head);
 #pragma unroll 1
       for (; walk.stage(n) < end; ++n, at.advance()) {
+        let_weights_pass<C>(blocks, n);
         ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
         load_stage<C>(ring, at.stage, maps, StagePlace<C>(walk.stage(n) - head * walk.of_head, head));
       }
@@ -329,7 +345,7 @@ __device__ __forceinline__ void run_product(const Params& p, const Maps& maps) {
         if (thread > 0) return;
         if constexpr (!G::kStagesWeights) ptx::tma_prefetch(*maps.weights);
         if constexpr (C.shape.residual) ptx::tma_prefetch(*maps.residual);
-        prefetch_first<C>(walk, maps);
+        prefetch_first<C>(p, walk, maps);
         ptx::wait_for_launches_before();
         load_stages<C>(p, ring, walk, maps);
       },

@@ -1,7 +1,7 @@
 // W's triangle of one head on its way to the registers: blocks of 64 x 64 in shared memory, then fragments.
 //
-// TMA brings 16-bit W in rows of 16 bytes. Where W is one block, the warps that multiply can bring it: f32, rows
-// that begin anywhere; nothing outside the triangle, and rounded to x's type as a launch that packs W does.
+// TMA brings 16-bit W in rows of 16 bytes. The warps that multiply can bring any other: f32, rows that begin
+// anywhere; nothing outside the triangle, and rounded to x's type as a launch that packs W does.
 #pragma once
 
 #include "params.h"
@@ -23,8 +23,8 @@ __device__ __forceinline__ void each_unit(const Move& move) {
   }
 }
 
-// W's blocks of one head behind the ring, and their two barriers behind the ring's: they have landed, every
-// warp that multiplies has read them.
+// W's blocks of one head behind the ring, and their two barriers behind the ring's: they have landed (each warp that
+// brings its share arrives), every warp that multiplies has read them.
 template <Kernel C>
 struct WeightBlocks {
   using G = Geometry<C>;
@@ -35,7 +35,7 @@ struct WeightBlocks {
   __device__ __forceinline__ unsigned full() const { return barriers; }
   __device__ __forceinline__ unsigned empty() const { return barriers + 8; }
   __device__ __forceinline__ void init() const {
-    ptx::mbarrier_init(full(), 1);
+    ptx::mbarrier_init(full(), G::kStagesWeights ? 4 * G::kConsumers : 1);
     ptx::mbarrier_init(empty(), 4 * G::kConsumers);
   }
 };
@@ -47,39 +47,67 @@ __device__ __forceinline__ unsigned rounded_weight(unsigned bits) {
   return from_float<C.shape.dtype>(__uint_as_float(bits));
 }
 
-// Lines warp, warp + kWarps, ... of the only block by a warp that multiplies, elements lane and lane + 32 by a
-// lane: whole lines of f32. All loads are on their way at once.
+// W of one head into the L2 for all blocks that want it: of its lines every count-th from the index-th on. No value is read.
 template <Kernel C>
-__device__ __forceinline__ void stage_weights(const Params& p, unsigned block, int head, int warp, int lane) {
+__device__ __forceinline__ void prefetch_weights(const Params& p, int head, int index, int count) {
   constexpr Shape s = C.shape;
-  constexpr int kSize = kBytes<s.wdtype>, kWarps = 4 * Geometry<C>::kConsumers;
-  constexpr int kLines = schedule::ceil_div(kPanel, kWarps);
   const auto* w = static_cast<const Storage<s.wdtype>*>(p.w) + head * p.w_head;
-  unsigned raw[kLines][2];
-#pragma unroll
-  for (int i = 0; i < kLines; ++i) {
-    const int line = warp + kWarps * i;
-    schedule::Range own = schedule::weight_row(s.fill, s.diag, line, s.T);
-    if (line >= s.T) own.end = 0;
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int column = lane + 32 * j;
-      raw[i][j] = 0;
-      if (column >= own.begin && column < own.end)
-        ptx::load_global<kSize>(&raw[i][j], w + line * p.w_row + column);
-    }
+#pragma unroll 1
+  for (int line = index; line < s.T; line += count) {
+    const schedule::Range own = schedule::weight_row(s.fill, s.diag, line, s.T);
+#pragma unroll 1
+    for (int column = own.begin; column < own.end; column += 128 / kBytes<s.wdtype>)
+      ptx::prefetch_l2(w + line * p.w_row + column);
+    if (own.begin < own.end) ptx::prefetch_l2(w + line * p.w_row + own.end - 1);
   }
+}
+
+// W's blocks by the warps that multiply: of a block lines warp, warp + kWarps, ... by a warp, elements lane and lane + 32 by a
+// lane: whole lines of f32. The loads of kGroup blocks are under way at once.
+template <Kernel C>
+__device__ __forceinline__ void stage_weights(const Params& p, const WeightBlocks<C>& blocks, int head,
+                                              int warp, int lane) {
+  constexpr Shape s = C.shape;
+  constexpr bool kTransposed = s.op == Op::kGradInput;
+  constexpr int kUnits = Geometry<C>::kUnits, kSize = kBytes<s.wdtype>, kWarps = 4 * Geometry<C>::kConsumers;
+  constexpr int kLines = schedule::ceil_div(kPanel, kWarps);
+  constexpr int kGroup = schedule::max(1, schedule::min(kUnits, kLoadsOfWeights / (2 * kLines)));
+  const auto* w = static_cast<const Storage<s.wdtype>*>(p.w) + head * p.w_head;
+  unsigned raw[kGroup][kLines][2];
 #pragma unroll
-  for (int i = 0; i < kLines; ++i) {
-    const int line = warp + kWarps * i;
-    if (line >= kPanel) continue;
+  for (int first = 0; first < kUnits; first += kGroup) {
+    each_unit<C>([&](int unit, int m, int k) {
+      if (unit < first || unit >= first + kGroup) return;
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int column = lane + 32 * j;
-      const unsigned value = rounded_weight<C>(raw[i][j]);
-      // 128-byte swizzle: 16-byte chunk ^ row % 8.
-      ptx::store_shared<2>(block + line * 128 + ((column / 8 ^ line % 8) << 4) + column % 8 * 2, &value);
-    }
+      for (int i = 0; i < kLines; ++i) {
+        const int line = warp + kWarps * i, row = (kTransposed ? k : m) + line;
+        schedule::Range own = schedule::weight_row(s.fill, s.diag, row, s.T);
+        if (line >= kPanel || row >= s.T) own.end = 0;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int column = (kTransposed ? m : k) + lane + 32 * j;
+          raw[unit - first][i][j] = 0;
+          if (column >= own.begin && column < own.end)
+            ptx::load_global<kSize>(&raw[unit - first][i][j], w + row * p.w_row + column);
+        }
+      }
+    });
+    each_unit<C>([&](int unit, int, int) {
+      if (unit < first || unit >= first + kGroup) return;
+#pragma unroll
+      for (int i = 0; i < kLines; ++i) {
+        const int line = warp + kWarps * i;
+        if (line >= kPanel) continue;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int column = lane + 32 * j;
+          const unsigned value = rounded_weight<C>(raw[unit - first][i][j]);
+          // 128-byte swizzle: 16-byte chunk ^ row % 8.
+          ptx::store_shared<2>(
+              blocks.block(unit) + line * 128 + ((column / 8 ^ line % 8) << 4) + column % 8 * 2, &value);
+        }
+      }
+    });
   }
 }
 
@@ -94,7 +122,8 @@ struct Weights {
                                        unsigned warp, unsigned lane) {
     if constexpr (G::kStagesWeights) {
       ptx::named_barrier(G::kAllGroups, 128 * G::kConsumers);  // every warp has read the head before
-      stage_weights<C>(p, blocks.base, head, static_cast<int>(threadIdx.x / 32), static_cast<int>(lane));
+      stage_weights<C>(p, blocks, head, static_cast<int>(threadIdx.x / 32), static_cast<int>(lane));
+      if (lane == 0) ptx::mbarrier_arrive(blocks.full());
       ptx::named_barrier(G::kAllGroups, 128 * G::kConsumers);
     } else {
       ptx::mbarrier_wait(blocks.full(), parity);

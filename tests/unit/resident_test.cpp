@@ -42,8 +42,6 @@ TEST(Resident, RefusalsNameTheRule) {
   EXPECT_EQ(refused("forward,dtype=bf16,B=64,T=128,D=512,epilogue=bias+residual"), "");
   EXPECT_THAT(refused("forward,dtype=bf16,B=64,T=128,D=512,epilogue=gelu+residual"),
               HasSubstr("adds a residual to the sums"));
-  EXPECT_THAT(refused("forward,dtype=bf16,B=64,T=128,D=512,wdtype=f32"),
-              HasSubstr("reads W of more than 64 tokens where it has x's type and rows of 16 bytes"));
   EXPECT_THAT(refused("forward,dtype=bf16,B=64,T=128,D=513"), HasSubstr("whole 16-byte pieces"));
   EXPECT_THAT(refused("forward,dtype=bf16,B=64,T=126,D=512,layout=bdt"), HasSubstr("whole 16-byte pieces"));
   // An output row takes the place of the x that no later one reads: not where rows reach past their block.
