@@ -61,8 +61,10 @@ class ResidentProduct final : public PersistentKernel {
         p.T > resident::kPanel / 2 && p.T <= resident::kPanel ? 64 << 10 : persistent::kSharedLimit;
     std::vector<Config> out;
     for (const int raster : rasters(p))
-      for (int width = 64; width <= 128; width *= 2)
-        for (int consumers = fewest; consumers < fewest + 2; ++consumers) {
+      for (int width = 64; width <= widest(p, raster); width *= 2) {
+        const int room = width <= 128 ? most : p.T <= resident::kPanel ? 96 << 10 : persistent::kSharedLimit;
+        const int first = width > 128 ? 1 : fewest;
+        for (int consumers = first; consumers < first + 2; ++consumers) {
           Config c = config(p, width, consumers, raster);
           // With claims a residual's half of the ring is beside that.
           const auto ring = [&] {
@@ -70,13 +72,14 @@ class ResidentProduct final : public PersistentKernel {
                                                    : resident::stage_bytes(shape, c));
           };
           c.stages = resident::kMostStages / consumers * consumers;
-          while (c.stages > 2 * consumers && (!resident::fits(shape, c) || ring() > most))
+          while (c.stages > 2 * consumers && (!resident::fits(shape, c) || ring() > room))
             c.stages -= consumers;
-          if (width > 64 && ring() > most) continue;
+          if (width > 64 && ring() > room) continue;
           out.push_back(c);
           c.stages = std::max(2, c.stages / 2 / consumers) * consumers;
           out.push_back(c);
         }
+      }
     return out;
   }
   // Fragments are a matter of T.
@@ -104,9 +107,16 @@ class ResidentProduct final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
+  static bool exceeds_l2(const Problem& p) {
+    return element_size(p.dtype) * p.B * p.H * p.T * p.D > persistent::kL2Bytes;
+  }
+  // Rows that end inside a sector: of every second one a stage writes two halves of a sector
+  // (docs/experiments/wgmma_resident_sm90.md).
+  static bool splits_sectors(const Problem& p) { return (p.layout == Layout::kBTD ? p.D : p.T) % 16 != 0; }
+  static int widest(const Problem& p, int raster) { return raster == 2 && splits_sectors(p) ? 256 : 128; }
   // Claims are behind a launch of their own: for outputs that the L2 cannot hold.
   static std::vector<int> rasters(const Problem& p) {
-    if (p.H > 1 || element_size(p.dtype) * p.B * p.T * p.D <= persistent::kL2Bytes) return {1};
+    if (p.H > 1 || !exceeds_l2(p)) return {1};
     return {2, 1};
   }
   static ConfigKey raster_key(const Problem& p) {
@@ -174,6 +184,12 @@ Work ResidentProduct::work(const Problem& p, const Target& target, const Config&
   work.all.steps = {panels};
   work.all.tiles = panels;
   work.memory_bytes = count_work(p).min_bytes;
+  if (exceeds_l2(p) && splits_sectors(p)) work.memory_bytes += 32 * static_cast<double>(p.T) * panels;
+  if (resident::stages_weights(shape, c) && resident::rows(shape) > 1)
+    work.passes.push_back(
+        {.rates = "bring_weights",
+         .bytes = 2.0 * static_cast<double>(p.T * (p.T + 1)),  // four for each of a triangle
+         .launches = 0});
   work.l2_bytes = panels * work.steps[0].feed_bytes + blocks * resident::units(shape) * resident::kPanelBytes;
   return work;
 }

@@ -66,14 +66,26 @@ struct Extents {
         diag((C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag)) {}
 };
 
-// Does the L2 have no room for a 16-bit output? Then its lines, which no launch after will find there, give way to what is
-// read: 1 to 4 % of a product that memory bounds, nothing or less elsewhere (docs/experiments/wgmma_sm90.md). Rows that end
-// inside a sector of 32 bytes were not timed: two boxes write such a sector, which should wait for both.
+// Does the L2 have no room for a 16-bit output?
 template <Kernel C>
 __device__ __forceinline__ bool output_exceeds_l2(const Params& p) {
   const Extents<C> e(p);
-  if ((C.shape.layout == Layout::kBTD ? e.features : e.tokens) % 16 != 0) return false;
   return 2LL * p.B * e.heads * e.tokens * e.features > kL2Bytes;
+}
+// Do its rows end with sectors of 32 bytes? Two boxes write a sector that is of two rows, or of two panels behind such a row.
+template <Kernel C>
+__device__ __forceinline__ bool output_has_whole_sectors(const Params& p) {
+  const Extents<C> e(p);
+  return (C.shape.layout == Layout::kBTD ? e.features : e.tokens) % 16 == 0;
+}
+// Where the L2 has no room for the output, its lines, which no launch after will find there, give way to what is read: 1 to 4 % of
+// a product that memory bounds, nothing or less elsewhere (docs/experiments/wgmma_sm90.md). Sectors that wait for a second box
+// stay: 1 to 4 % (docs/experiments/wgmma_resident_sm90.md).
+template <Kernel C>
+__device__ __forceinline__ ptx::Evicted output_eviction(const Params& p) {
+  return !output_exceeds_l2<C>(p)         ? ptx::Evicted::kNormal
+         : output_has_whole_sectors<C>(p) ? ptx::Evicted::kFirst
+                                          : ptx::Evicted::kLast;
 }
 
 // This block's walk over the tiles.

@@ -74,16 +74,21 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared,
       : "memory");
 }
 
-// The same box; where `evicted`, the L2 gives its lines up before others (PTX ISA section 9.7.9.18, createpolicy).
+// The same box, whose lines the L2 gives up before others, as others, or after them (PTX ISA section 9.7.9.18, createpolicy).
+enum class Evicted { kFirst, kNormal, kLast };
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared, int c0, int c1, int c2,
-                                          int c3, bool evicted) {
-  unsigned long long first, normal;
+                                          int c3, Evicted evicted) {
+  unsigned long long first, normal, last;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
   asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3, %4, %5}], [%1], "
       "%6;" ::"l"(&map),
-      "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(evicted ? first : normal)
+      "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3),
+      "l"(evicted == Evicted::kFirst  ? first
+          : evicted == Evicted::kLast ? last
+                                      : normal)
       : "memory");
 }
 

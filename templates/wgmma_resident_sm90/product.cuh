@@ -283,7 +283,7 @@ struct Consumer {
     if (leads()) {
       place.each_box([&](int bytes, int inner, int outer) {
         ptx::tma_store(map_out, stage + bytes, inner, outer, place.head, place.batch,
-                       persistent::output_exceeds_l2<C>(p));
+                       persistent::output_eviction<C>(p));
       });
       ptx::tma_store_commit();
       ptx::tma_store_wait_read<1>();

@@ -112,7 +112,7 @@ __device__ __forceinline__ void load_product(const Params& p, const Ring<Geometr
         const unsigned box = ring.b(at.stage) + i * G::kBoxBytes;
         if constexpr (kMayKeep<C>)
           ptx::tma_load(box, map_in, full, feature[i], k, head, batch[i],
-                        persistent::output_exceeds_l2<C>(p));
+                        persistent::output_exceeds_l2<C>(p) && persistent::output_has_whole_sectors<C>(p));
         else
           ptx::tma_load(box, map_in, full, G::kTokens ? k : feature[i], G::kTokens ? feature[i] : k, head,
                         batch[i]);
@@ -322,7 +322,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
               int batch, feature;
               panels.locate<G::kBoxFeatures>(panel + i * G::kParts + part, batch, feature);
               ptx::tma_store(map_out, box, G::kTokens ? first : feature, G::kTokens ? feature : first, head,
-                             batch, persistent::output_exceeds_l2<C>(p));
+                             batch, persistent::output_eviction<C>(p));
             });
       }
     }

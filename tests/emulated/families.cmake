@@ -485,8 +485,11 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     add_verify_test(resident.${rows}x${width}_${warps}_${stages} resident${rows}
                     --limit 3e8 --family wgmma_resident_sm90 --config tile=${rows}x${width}x64,warps=4x${warps},stages=${stages},splitk=1,raster=${raster},vec=${vec}x8x8,cluster=1,blocks=1)
   endforeach()
+  # W of several blocks by threads, in one round of loads and in two (copies and lanes in any order).
+  add_verify_test(resident.staged resident_staged --family wgmma_resident_sm90
+                  ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5 TRIGEN_EMULATED_SMS=3)
   # Stages that blocks claim: the tightest ring, one that groups do not divide, panels side by side (copies and lanes in any order).
-  foreach(run 64:1:2 64:2:6 128:3:9)
+  foreach(run 64:1:2 64:2:6 128:3:9 256:1:3)
     name_parts(${run} width warps stages)
     add_verify_test(resident.claims_${width}_${warps} resident_claims --family wgmma_resident_sm90
                     --config tile=64x${width}x64,warps=4x${warps},stages=${stages},splitk=1,raster=2,vec=1x8x8,cluster=1,blocks=1

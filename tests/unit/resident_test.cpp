@@ -100,6 +100,12 @@ TEST(Resident, IsChosenWhereItWasFaster) {
   EXPECT_TRUE(first("forward,dtype=bf16,B=64,T=192,D=512"));
   EXPECT_TRUE(first("grad_input,dtype=bf16,B=170,T=192,D=1024"));
   EXPECT_FALSE(first("forward,dtype=bf16,B=256,T=128,D=512"));
+  // W by the threads of each block.
+  EXPECT_TRUE(first("forward,dtype=bf16,B=653,T=192,D=768,wdtype=f32,epilogue=bias+gelu"));
+  EXPECT_TRUE(first("forward,dtype=bf16,B=128,T=177,D=768,epilogue=bias"));
+  EXPECT_TRUE(first("grad_input,dtype=bf16,B=300,T=100,D=512,wdtype=f32"));
+  EXPECT_FALSE(first("forward,dtype=bf16,B=64,T=192,D=512,wdtype=f32"));
+  EXPECT_FALSE(first("forward,dtype=bf16,B=85,T=128,D=512,wdtype=f32"));
 }
 
 // Every stage once, whatever the blocks; blocks of one head differ by one stage at most.
