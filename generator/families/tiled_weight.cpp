@@ -92,6 +92,9 @@ bool allows(const Problem& p, const Config& c) {
   if (weight::stacks(c) && p.pointers != 0)
     return false;  // a box has the matrices that it stacks from one base
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && c.activations == Access::kDirect;
+  if (weight::holds_triangle(c))
+    return p.op == Op::kGradWeight && p.w == WeightForm::kDense && p.K == 1 && p.dtype != DType::kF32 &&
+           p.T > 128 && p.T <= c.tile_m && (p.fill == Fill::kLower ? p.diag <= 0 : p.diag >= 0);
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
   if (p.K > 1) return false;
