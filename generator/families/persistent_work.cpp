@@ -266,9 +266,12 @@ double tile_tokens(const Problem& p) { return std::ceil(static_cast<double>(p.T)
 double rows_shared_bytes(const Problem& p, const Config& c, double columns) {
   // 1748 cycles of 128 x 128 for 1504 (one H200, 19,1024,2165, 2026-11-29).
   constexpr double kMeetings = 1.16;
-  const double rows = std::ceil(static_cast<double>(p.T) / 32) * 32 / tile_tokens(p) * (c.tile_m + columns),
+  const bool stacks = weight::stacks(c);
+  const double tokens = std::ceil(static_cast<double>(p.T) / 32) * 32,
+               rows = stacks ? 4 * tokens * weight::stacked(kernel_shape(p), c)
+                             : tokens / tile_tokens(p) * (c.tile_m + columns),
                pieces = weight::row_pieces() * weight::piece_bytes(),
-               products = weight::kConsumers * 128.0 * (kPanel + columns);
+               products = weight::kConsumers * 128.0 * (kPanel + (stacks ? kPanel : columns));
   return kMeetings * (rows * (3 * pieces + 128) + products) * multiplied_depth(p, c) / kPanel;
 }
 

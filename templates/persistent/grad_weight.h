@@ -72,8 +72,14 @@ TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consum
 // below the other as fit, one where tokens are contiguous, and sums 64 x 64, of which the T x T blocks on the diagonal count
 // (stacked.cuh).
 TRIGEN_HOST_DEVICE constexpr bool stacks(const Config& c) { return c.tile_m == kPanel && !slices(c); }
+// Rows of a panel from batch to batch: threads bring them by groups of 32.
+TRIGEN_HOST_DEVICE constexpr int stack_rows(const Shape& s, const Config& c) {
+  return contiguous_tokens(s, c) ? kPanel
+         : brings_rows(c)        ? (s.T <= 32 ? 32 : kPanel)
+                                 : schedule::max(s.T, 1);
+}
 TRIGEN_HOST_DEVICE constexpr int stacked(const Shape& s, const Config& c) {
-  return contiguous_tokens(s, c) ? 1 : kPanel / schedule::max(s.T, 1);
+  return kPanel / stack_rows(s, c);
 }
 // Panels of x in a stage.
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {

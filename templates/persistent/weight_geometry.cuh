@@ -65,7 +65,7 @@ struct Geometry : BaseOf<C.config>::Type {
                 "whole tiles of one tap");
   static_assert(!brings_rows(c) ||
                     (C.shape.op == Op::kGradWeight && C.shape.layout == Layout::kBTD && C.shape.K <= 1 &&
-                     C.shape.dtype != DType::kF32 && c.tile_m == 128 && c.tile_n == 128 &&
+                     C.shape.dtype != DType::kF32 && ((c.tile_m == 128 && c.tile_n == 128) || stacks(c)) &&
                      C.shape.w != WeightForm::kToeplitz && kCluster == 1 && c.box == 0 && !takes_turns(c)),
                 "rows of 16-bit features, one tap, tiles of a block alone; a Toeplitz matrix's sums need "
                 "zeros behind the tokens");

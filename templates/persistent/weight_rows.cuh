@@ -11,6 +11,18 @@ namespace trigen::persistent::weight {
 
 // Rows of a stage, dy's and then x's, and warps that bring and that shift them, by groups of 32 rows.
 inline constexpr int kStageRows = 256, kBringing = 4, kShifting = 4;
+// Groups of 32 rows of an operand that have the tokens of one batch, in order: all of them, or those of each batch of the stage that
+// is stacked.
+template <Kernel C>
+inline constexpr int kBatchGroups = (stacks(C.config) ? stack_rows(C.shape, C.config) : 128) / 32;
+template <Kernel C>
+__device__ __forceinline__ int token_of(int group) {
+  return 32 * (group % kBatchGroups<C>);
+}
+template <Kernel C>
+__device__ __forceinline__ int batch_of(const BlockBoxes<C>& at, int group) {
+  return at.batch * (4 / kBatchGroups<C>)+group / kBatchGroups<C>;
+}
 template <Kernel C>
 __device__ __forceinline__ unsigned rows_at(const Ring<Geometry<C>>& ring, int stage, int row) {
   return ring.a(stage) + row * 128;
@@ -115,23 +127,26 @@ template <Kernel C>
 __device__ __forceinline__ void bring_rows(const Params& p, const Ring<Geometry<C>>& ring,
                                            const StreamK& stream_k, int features, int tokens, int warp,
                                            int lane) {
-  const int first[2] = {32 * warp, 32 * (warp ^ 2)};  // of an operand
+  const int groups[2] = {warp, warp ^ 2};  // of an operand
   RingPosition<C.config.stages> at;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
     RowPieces dy, x;
-    dy.set(OperandRows::of(p, work, tokens, false), first[0], lane);
-    x.set(OperandRows::of(p, work, tokens, true), first[1], lane);
+    dy.set(OperandRows::of(p, work, tokens, false), token_of<C>(groups[0]), lane);
+    x.set(OperandRows::of(p, work, tokens, true), token_of<C>(groups[1]), lane);
     BlockBoxes<C> from(features, work.origin + work.begin * work.step);
     const BlockBoxes<C> step(features, work.step);
     for (int block = work.begin; block < work.end; ++block) {
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
-      const int bytes = 2 * (features - from.feature), row = 128 + first[1];
       const bool half = needs_half<C>(from, features);
-      dy.bring(rows_at<C>(ring, at.stage, first[0]), ninth_at<C>(ring, at.stage, first[0]), from.batch,
-               from.feature, bytes, half, lane);
-      x.bring(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row), from.batch, from.feature,
-              bytes, half, lane);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = 128 * i + 32 * groups[i], batch = batch_of<C>(from, groups[i]);
+        const bool there = !stacks(C.config) || batch < p.B;  // else zeros
+        (i == 0 ? dy : x)
+            .bring(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row), there ? batch : 0,
+                   from.feature, there ? 2 * (features - from.feature) : -piece_bytes(), half, lane);
+      }
       ptx::cp_async_arrive(landed<C>(ring, at.stage));
       at.advance();
       from.advance(step);
@@ -207,10 +222,10 @@ __device__ __forceinline__ void shift_rows(const Params& p, const Ring<Geometry<
       for (int i = warp; i < kStageRows / 32; i += kShifting) {
         const int first = 32 * (i ^ (i / 4 * 2));
         const bool is_x = first >= 128;
-        const int row = is_x ? first - 128 : first;
+        const int group = first % 128 / 32, row = token_of<C>(group), batch = batch_of<C>(from, group);
         if (row >= (is_x ? x.left : dy.left)) continue;
         shift_row(rows_at<C>(ring, at.stage, first), ninth_at<C>(ring, at.stage, first),
-                  is_x ? x.of(row + lane, from.batch) : dy.of(row + lane, from.batch), half, lane);
+                  is_x ? x.of(row + lane, batch) : dy.of(row + lane, batch), half, lane);
       }
       ptx::fence_async_shared();
       ptx::mbarrier_arrive(ring.full(at.stage));
@@ -225,7 +240,8 @@ __device__ __forceinline__ void shift_rows(const Params& p, const Ring<Geometry<
 template <Kernel C>
 __device__ __forceinline__ void clear_absent(const Ring<Geometry<C>>& ring, int tokens, int thread) {
   constexpr unsigned kZeros[4] = {};
-  if (tokens % 128 == 0 || thread < tokens % 128) return;
+  constexpr int kRows = 32 * kBatchGroups<C>;
+  if (tokens % kRows == 0 || thread % kRows < tokens % kRows) return;
   for (int stage = 0; stage < C.config.stages; ++stage)
 #pragma unroll
     for (int row = thread; row < kStageRows; row += 128) {
