@@ -43,7 +43,7 @@ inline constexpr int kThreePanels = 3 * kPanel;
 // gram's tiles of any multiple of 16 columns, one for a block: as narrow as the SMs are enough for (fitted_store.cuh).
 TRIGEN_HOST_DEVICE constexpr bool fitted(const Config& c) { return c.tile_n % kPanel != 0; }
 TRIGEN_HOST_DEVICE constexpr bool one_tile(const Config& c) {
-  return (c.tile_n == kThreePanels && c.tile_m <= 128) || fitted(c);
+  return (c.tile_n == kThreePanels && c.tile_m < kThreePanels) || fitted(c);
 }
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
   if (one_tile(c)) return true;
@@ -51,9 +51,9 @@ TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
                         : c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ? c.tile_m / 64 : kConsumers; }
-// tile_m = tile_n = 192 or 256, for as many tokens: a block sums a whole triangle, so that x and dy enter one SM each
+// tile_m = tile_n = 192, for as many tokens: a block sums a whole triangle, so that x and dy enter one SM each
 // (whole_triangle.cuh).
-TRIGEN_HOST_DEVICE constexpr bool holds_triangle(const Config& c) { return c.tile_m > 128; }
+TRIGEN_HOST_DEVICE constexpr bool holds_triangle(const Config& c) { return c.tile_m == kThreePanels; }
 // Panels of dy in a stage.
 TRIGEN_HOST_DEVICE constexpr int row_panels(const Config& c) {
   return holds_triangle(c) ? c.tile_m / kPanel : consumers(c);
@@ -65,9 +65,6 @@ TRIGEN_HOST_DEVICE constexpr bool brings_rows(const Config& c) {
 }
 TRIGEN_HOST_DEVICE constexpr int piece_bytes() { return 16; }
 TRIGEN_HOST_DEVICE constexpr int row_pieces() { return 9; }
-// Warpgroups that load: one that brings rows and one that shifts them.
-TRIGEN_HOST_DEVICE constexpr int loaders(const Config& c) { return brings_rows(c) ? 2 : 1; }
-TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + loaders(c)); }
 // tile_m = 64, for T <= 64: each multiplying warpgroup has 64 rows of dy and of x of its own, as many batches one
 // below the other as fit, one where tokens are contiguous, and sums 64 x 64, of which the T x T blocks on the diagonal count
 // (stacked.cuh).
@@ -81,6 +78,9 @@ TRIGEN_HOST_DEVICE constexpr int stack_rows(const Shape& s, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int stacked(const Shape& s, const Config& c) {
   return kPanel / stack_rows(s, c);
 }
+// Warpgroups that load: one that brings rows and one that shifts them, two where short products leave the shifts to bound the kernel.
+TRIGEN_HOST_DEVICE constexpr int loaders(const Config& c) { return !brings_rows(c) ? 1 : stacks(c) ? 3 : 2; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + loaders(c)); }
 // Panels of x in a stage.
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
   return stacks(c) ? kConsumers : c.tile_n / kPanel;
@@ -117,7 +117,7 @@ TRIGEN_HOST_DEVICE constexpr int slices_bytes(const Config& c) {
 // Tiles of 128 x 128 in parts: the product leaves room on its SM for a block of the reduction, which is
 // ready to begin when the last part is written: registers for 512 threads and 5 KB of shared memory.
 TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
-  return stacks(c) || c.tile_m == kThreePanels || (c.split_k > 1 && c.tile_n == 128 && !slices(c));
+  return stacks(c) || holds_triangle(c) || (c.split_k > 1 && c.tile_n == 128 && !slices(c));
 }
 // The launch behind the product may begin before it ends: the reduction beside it, that of diagonals where blocks have ended, and
 // what follows gram.
@@ -173,10 +173,10 @@ TRIGEN_HOST_DEVICE constexpr int stream_k_width(const Config& c, int width) {
 // setmaxnreg, in units of 8.
 inline constexpr int kLoadRegisters = 40;
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config& c) {
-  return !brings_rows(c) ? kLoadRegisters : admits_reduction(c) ? 80 : 88;
+  return !brings_rows(c) ? kLoadRegisters : stacks(c) ? 72 : admits_reduction(c) ? 80 : 88;
 }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
-  if (brings_rows(c)) return admits_reduction(c) ? 112 : 168;
+  if (brings_rows(c)) return stacks(c) ? 88 : admits_reduction(c) ? 112 : 168;
   return admits_reduction(c) ? 168 : 232;
 }
 

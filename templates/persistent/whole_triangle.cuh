@@ -1,6 +1,6 @@
-// grad_weight of T <= 192 or 256 (grad_weight.h, holds_triangle): a block sums a whole triangle of 64 x 64 panels from n panels of dy
-// and n of x, n = 3 or 4. Rows of so many panels are divided evenly: n and n - 3 for one multiplying warpgroup, n - 1 and n - 2 for the
-// other one. Its parts lie as those of 256 x 256 do.
+// grad_weight of T <= 192 (grad_weight.h, holds_triangle): a block sums a whole triangle of 64 x 64 panels from three panels of dy and
+// three of x. Its rows of 1 to 3 panels are divided evenly: the longest for one multiplying warpgroup, two for the other one. Parts
+// lie as those of 256 x 256 do.
 #pragma once
 
 #include "persistent/grad_weight.cuh"
@@ -43,7 +43,7 @@ struct TriangleRow {
   }
 };
 template <Kernel C>
-struct TriangleRow<C, 0> {
+struct TriangleRow<C, 0> {  // none
   __device__ __forceinline__ void multiply(unsigned long long, unsigned long long, unsigned long long, int,
                                            int) {}
   __device__ __forceinline__ void pin() {}
@@ -108,11 +108,10 @@ template <Kernel C>
 __device__ __forceinline__ void multiply_triangle(const Params& p, const Ring<Geometry<C>>& ring,
                                                   const StreamK& stream_k, int tokens, int diag,
                                                   unsigned group) {
-  constexpr int kLongest = panels(C.config);
   if (group == 0)
-    multiply_triangle_rows<C, kLongest, kLongest - 3>(p, ring, stream_k, tokens, diag);
+    multiply_triangle_rows<C, 3, 0>(p, ring, stream_k, tokens, diag);
   else
-    multiply_triangle_rows<C, kLongest - 1, kLongest - 2>(p, ring, stream_k, tokens, diag);
+    multiply_triangle_rows<C, 2, 1>(p, ring, stream_k, tokens, diag);
 }
 
 }  // namespace trigen::persistent::weight
