@@ -15,9 +15,8 @@ struct Warpgroups {
   int consumers, load_registers, sum_registers, register_threads;
   TRIGEN_HOST_DEVICE constexpr int loaders() const { return 1; }  // warpgroups that load
 };
-template <int kLoaders>
-struct Loaders : Warpgroups {
-  TRIGEN_HOST_DEVICE constexpr int loaders() const { return kLoaders; }
+struct TwoLoaders : Warpgroups {
+  TRIGEN_HOST_DEVICE constexpr int loaders() const { return 2; }
 };
 
 template <Config c, auto kGroups>

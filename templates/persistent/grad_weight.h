@@ -65,6 +65,9 @@ TRIGEN_HOST_DEVICE constexpr bool brings_rows(const Config& c) {
 }
 TRIGEN_HOST_DEVICE constexpr int piece_bytes() { return 16; }
 TRIGEN_HOST_DEVICE constexpr int row_pieces() { return 9; }
+// Warpgroups that load: one that brings rows and one that shifts them.
+TRIGEN_HOST_DEVICE constexpr int loaders(const Config& c) { return brings_rows(c) ? 2 : 1; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + loaders(c)); }
 // tile_m = 64, for T <= 64: each multiplying warpgroup has 64 rows of dy and of x of its own, as many batches one
 // below the other as fit, one where tokens are contiguous, and sums 64 x 64, of which the T x T blocks on the diagonal count
 // (stacked.cuh).
@@ -78,9 +81,6 @@ TRIGEN_HOST_DEVICE constexpr int stack_rows(const Shape& s, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int stacked(const Shape& s, const Config& c) {
   return kPanel / stack_rows(s, c);
 }
-// Warpgroups that load: one that brings rows and one that shifts them, two where short products leave the shifts to bound the kernel.
-TRIGEN_HOST_DEVICE constexpr int loaders(const Config& c) { return !brings_rows(c) ? 1 : stacks(c) ? 3 : 2; }
-TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + loaders(c)); }
 // Panels of x in a stage.
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
   return stacks(c) ? kConsumers : c.tile_n / kPanel;
@@ -173,10 +173,10 @@ TRIGEN_HOST_DEVICE constexpr int stream_k_width(const Config& c, int width) {
 // setmaxnreg, in units of 8.
 inline constexpr int kLoadRegisters = 40;
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config& c) {
-  return !brings_rows(c) ? kLoadRegisters : stacks(c) ? 72 : admits_reduction(c) ? 80 : 88;
+  return !brings_rows(c) ? kLoadRegisters : admits_reduction(c) ? 80 : 88;
 }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
-  if (brings_rows(c)) return stacks(c) ? 88 : admits_reduction(c) ? 112 : 168;
+  if (brings_rows(c)) return admits_reduction(c) ? 112 : 168;
   return admits_reduction(c) ? 168 : 232;
 }
 

@@ -18,8 +18,8 @@ struct BaseOf {
   using Type = persistent::Geometry<c, kWarpgroups<c>>;
 };
 template <Config c>
-requires(loaders(c) > 1) struct BaseOf<c> {
-  using Type = persistent::Geometry<c, Loaders<loaders(c)>{kWarpgroups<c>}>;
+requires(loaders(c) == 2) struct BaseOf<c> {
+  using Type = persistent::Geometry<c, TwoLoaders{kWarpgroups<c>}>;
 };
 
 template <Kernel C>

@@ -10,9 +10,7 @@
 namespace trigen::persistent::weight {
 
 // Rows of a stage, dy's and then x's, and warps that bring and that shift them, by groups of 32 rows.
-inline constexpr int kStageRows = 256, kBringing = 4;
-template <Kernel C>
-inline constexpr int kShifting = 4 * (loaders(C.config) - 1);
+inline constexpr int kStageRows = 256, kBringing = 4, kShifting = 4;
 // Groups of 32 rows of an operand that have the tokens of one batch, in order: all of them, or those of each batch of the stage that
 // is stacked.
 template <Kernel C>
@@ -224,7 +222,7 @@ __device__ __forceinline__ void shift_rows(const Params& p, const Ring<Geometry<
       ptx::mbarrier_wait(landed<C>(ring, at.stage), at.parity);
       const bool few = is_short<C>(from, features);
 #pragma unroll 1
-      for (int i = warp; i < kStageRows / 32; i += kShifting<C>) {
+      for (int i = warp; i < kStageRows / 32; i += kShifting) {
         const int first = 32 * (i ^ (i / 4 * 2));
         const bool is_x = first >= 128;
         const int group = first % 128 / 32, row = token_of<C>(group), batch = batch_of<C>(from, group);
@@ -284,7 +282,7 @@ __device__ __forceinline__ void run_rows(const Params& p, const Maps&... map_dw)
   if (threadIdx.x < 128) clear_absent<C>(ring, z.tokens, static_cast<int>(threadIdx.x));
   prepare<G>(
       [&] {
-        ring.init(32 * kShifting<C>);
+        ring.init(32 * kShifting);
         for (int stage = 0; stage < G::kStages; ++stage)
           ptx::mbarrier_init(landed<C>(ring, stage), 32 * kBringing);
         ptx::mbarrier_fence_init();
