@@ -80,6 +80,8 @@ skips_3 skips --family wgmma_sm90 --config tile=128x64x64,warps=8x1,stages=3,spl
 skips_5 skips --family wgmma_sm90 --config tile=128x64x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1
 mma_tma_sm90 mma_tma --limit 3e8 --family mma_tma_sm90 --config tile=128x256x64,warps=2x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1
 grad_weight_stacked grad_weight_stacked --family wgmma_sm90 --config tile=64x64x64,warps=8x1,stages=6,splitk=5,vec=8x8x2,cluster=1,blocks=1
+grad_weight_stacked_rows grad_weight_stacked_rows --family wgmma_sm90 --config tile=64x64x64,warps=8x1,stages=5,splitk=3,vec=1x1x1,cluster=1,blocks=1
+grad_weight_triangle grad_weight_triangle --family wgmma_sm90 --config tile=192x192x64,warps=8x1,stages=4,splitk=3,vec=8x8x1,cluster=1,blocks=1
 grad_weight_stacked_many grad_weight_stacked --family wgmma_sm90 --config tile=64x64x64,warps=8x1,stages=6,splitk=40,vec=8x8x2,cluster=1,blocks=1
 grad_weight_slices grad_weight_slices --family wgmma_sm90 --config tile=64x64x64,warps=4x1,stages=5,splitk=3,vec=8x8x2,cluster=3,blocks=1
 grad_weight_slice_alone grad_weight_slices --family wgmma_sm90 --config tile=64x64x64,warps=4x1,stages=5,splitk=1,vec=8x8x2,cluster=1,blocks=1

@@ -10,7 +10,7 @@
 #include "pack.cuh"
 #include "pack_activations.cuh"
 #include "persistent/reduce.cuh"
-#include "persistent/slices.cuh"
+#include "persistent/weight_launch.cuh"
 #include "persistent/weight_rows.cuh"
 #include "wgmma_sm90/product.cuh"
 

@@ -7,7 +7,7 @@
 
 #include "pack_activations.cuh"
 #include "persistent/reduce.cuh"
-#include "persistent/slices.cuh"
+#include "persistent/weight_launch.cuh"
 #include "wgmma_tf32_sm90/pack.cuh"
 #include "wgmma_tf32_sm90/product.cuh"
 

@@ -264,17 +264,21 @@ double tile_tokens(const Problem& p) { return std::ceil(static_cast<double>(p.T)
 // Of a k block whose rows threads bring (templates/persistent/weight_rows.cuh): pieces land, 64 bytes a cycle, are read and are written
 // where they are shifted, and the products read both operands. Tokens that a tile has no row of move nothing.
 double rows_shared_bytes(const Problem& p, const Config& c, double columns) {
-  // 1748 cycles of 128 x 128 for 1504 (one H200, 19,1024,2165, 2026-11-29).
-  constexpr double kMeetings = 1.16;
-  const double rows = std::ceil(static_cast<double>(p.T) / 32) * 32 / tile_tokens(p) * (c.tile_m + columns),
+  // 1748 cycles of 128 x 128 for 1504 (one H200, 19,1024,2165, 2026-11-29). Of batches of at most 64 tokens more, and neither shared
+  // memory, DRAM nor instructions bind there: by hand, on 1024,64,71, 200,64,260, 128,64,241 and 1024,32,331 by both tiles.
+  const double meetings = p.T <= kPanel ? 2.4 : 1.16;
+  const bool stacks = weight::stacks(c);
+  const double tokens = std::ceil(static_cast<double>(p.T) / 32) * 32,
+               rows = stacks ? 4 * tokens * weight::stacked(kernel_shape(p), c)
+                             : tokens / tile_tokens(p) * (c.tile_m + columns),
                pieces = weight::row_pieces() * weight::piece_bytes(),
-               products = weight::kConsumers * 128.0 * (kPanel + columns);
-  return kMeetings * (rows * (3 * pieces + 128) + products) * multiplied_depth(p, c) / kPanel;
+               products = weight::kConsumers * 128.0 * (kPanel + (stacks ? kPanel : columns));
+  return meetings * (rows * (3 * pieces + 128) + products) * multiplied_depth(p, c) / kPanel;
 }
 
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   if (weight::slices(c)) return sliced_weight_work(p, target, c);
-  const bool stacks = weight::stacks(c);
+  const bool stacks = weight::stacks(c), triangle = weight::holds_triangle(c);
   // Of a panel: batches, their rows, and what lands in shared memory: zeros behind contiguous tokens, too.
   const int batches = stacks ? weight::stacked(kernel_shape(p), c) : 1;
   const auto stacked_rows = static_cast<double>(p.T * batches),
@@ -300,21 +304,32 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
     const double a = square ? c.tile_m / 2.0 : c.tile_m, b = columns / (square ? 2 : sharers);
     // Stacked batches: each warpgroup multiplies its own batch.
-    const double fed = shared * (stacks ? 4.0 * landing_rows : a + b);
-    work.steps.push_back({.products = shared * c.tile_m * (stacks ? 2.0 * c.tile_n : columns) * depth,
+    const double fed = shared * (stacks     ? 4.0 * landing_rows
+                                 : triangle ? 2.0 * static_cast<double>(p.T)
+                                            : a + b);
+    const double multiplied = stacks     ? 2.0 * c.tile_n
+                              : triangle ? (columns + persistent::kPanel) / 2
+                                         : columns;
+    work.steps.push_back({.products = shared * c.tile_m * multiplied * depth,
                           .feed_bytes = 128 * fed,
                           .split_bytes = split_lines ? 128 * fed : 0,
                           .shifts = p.K > 1,
                           .shared_bytes = weight::brings_rows(c) ? rows_shared_bytes(p, c, columns) : 0});
   }
-  work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n * (stacks ? weight::kConsumers : 1);
+  work.tile.elements = triangle
+                           ? c.tile_m * (c.tile_n + persistent::kPanel) / 2.0
+                           : static_cast<double>(c.tile_m) * c.tile_n * (stacks ? weight::kConsumers : 1);
   // One warpgroup stores while the other one multiplies: 0.7 us less a tile (H200, 1024 x 1024, 8 matrices, 2026-11-27).
   if (weight::takes_turns(c)) work.tile.elements /= 2;
   put_weight_stream_k(work, s);
   if (s.whole_tiles == 0 && s.narrow == 0)
     work.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) * sharers / target.sms);
+  // Half of the SMs read as fast as all of them where every byte enters one alone: 128,160,1024 in 66 parts 28.1 us, in 132 29.5 (H200,
+  // 2026-11-29).
+  if (triangle) work.busy = std::min(1.0, 1.4 * work.busy);
 
   const double sums = stacks                   ? 2.0 * stacked_rows * static_cast<double>(p.T)
+                      : triangle               ? static_cast<double>(p.T * (p.T + persistent::kPanel / 8)) / 2
                       : weight::brings_rows(c) ? static_cast<double>(s.wide_sums()) *
                                                      std::pow(static_cast<double>(p.T) / tile_tokens(p), 2)
                                                : static_cast<double>(s.wide_sums());  // written of a part
@@ -326,9 +341,10 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   // Parts are written beside the product, mostly into the L2.
   work.memory_bytes = count_work(p).min_bytes + parts / 2;
   work.l2_bytes = s.depth * 128.0 *
-                  (s.wide * (stacks   ? 4.0 * stacked_rows
-                             : square ? 512.0
-                                      : 128.0 * sharers + c.tile_n) +
+                  (s.wide * (stacks     ? 4.0 * stacked_rows
+                             : square   ? 512.0
+                             : triangle ? 2.0 * static_cast<double>(p.T)
+                                        : 128.0 * sharers + c.tile_n) +
                    s.narrow * 256.0);
   if (p.K > 1) work.sector_writes = tap_sector_writes(p);
   const int reduce_grid = weight::reduce_blocks(c) * grid;

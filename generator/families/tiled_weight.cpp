@@ -87,11 +87,16 @@ bool allows(const Problem& p, const Config& c) {
   if (p.w == WeightForm::kToeplitz && (weight::takes_turns(c) || weight::slices(c))) return false;
   if (p.w != WeightForm::kDense && weight::stacks(c)) return false;
   if (brings_rows(p, c.activations))
-    return c.tile_m == 128 && c.tile_n == 128 && c.cluster == 1 && c.box == 0 && !weight::takes_turns(c);
+    return c.cluster == 1 && c.box == 0 &&
+           (weight::stacks(c) ? p.T <= persistent::kPanel && p.pointers == 0
+                              : c.tile_m == 128 && c.tile_n == 128 && !weight::takes_turns(c));
   if (c.box > 0 && (!takes_boxes(p) || weight::stacks(c) || c.activations != Access::kDirect)) return false;
   if (weight::stacks(c) && p.pointers != 0)
     return false;  // a box has the matrices that it stacks from one base
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && c.activations == Access::kDirect;
+  if (weight::holds_triangle(c))
+    return p.op == Op::kGradWeight && p.w == WeightForm::kDense && p.K == 1 && p.dtype != DType::kF32 &&
+           p.T > 128 && p.T <= c.tile_m && (p.fill == Fill::kLower ? p.diag <= 0 : p.diag >= 0);
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
   if (p.K > 1) return false;

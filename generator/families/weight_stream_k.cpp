@@ -38,14 +38,14 @@ StreamK weight_stream_k(const Problem& p, const Config& c, int grid) {
       .copies = static_cast<int>(p.H * p.K),
       .every_row = p.epilogue.bias,
       .interleaves = p.K == 1,
-      .parts_alone = weight::stacks(c),
+      .parts_alone = weight::parts_alone(c),
       .taps = static_cast<int>(p.K),
       .width = weight::stream_k_width(c, static_cast<int>(p.width)),
       .diagonals = weight::work_diagonals(kernel_shape(p), c)});
 }
 
 bool leaves_parts(const Config& c, const StreamK& s) {
-  return c.split_k > 1 || weight::stacks(c) || s.diagonals > 0 || s.narrow > 0;
+  return c.split_k > 1 || weight::parts_alone(c) || s.diagonals > 0 || s.narrow > 0;
 }
 
 double multiplied_depth(const Problem& p, const Config& c) {

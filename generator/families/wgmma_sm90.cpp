@@ -278,7 +278,8 @@ constexpr TiledWeight::Tile kWeightTiles[] = {{128, 256, 4, 1},
                                               {128, 112, 7, 1},
                                               {128, 144, 6, 1},
                                               {128, 160, 6, 1},
-                                              {128, 176, 5, 1}};
+                                              {128, 176, 5, 1},
+                                              {192, 192, 4, 1}};  // whole triangles
 
 class WgmmaSm90 final : public PersistentFamily {
  public:

@@ -144,7 +144,7 @@ __device__ __forceinline__ int own_panel(bool itself, const WorkTile& work) {
 template <Kernel C, class G>
 __device__ __forceinline__ unsigned panel_of_a(const Ring<G>& ring, int stage, int own, int i) {
   return own >= 0 ? ring.b(stage) + box_offset<C, panels(C.config)>(own + i, 0)
-                  : ring.a(stage) + box_offset<C, consumers(C.config)>(i, 0);
+                  : ring.a(stage) + box_offset<C, row_panels(C.config)>(i, 0);
 }
 
 // A panel into the L2.
@@ -188,7 +188,7 @@ __device__ __forceinline__ void load_grad_weight(const Params& p, const Ring<Geo
                                                  const StreamK& stream_k, int features, int rank, bool itself,
                                                  const TensorMap& map_dy, const TensorMap& map_x) {
   using G = Geometry<C>;
-  constexpr int kCluster = G::kCluster, kPanels = C.config.tile_n / kPanel;
+  constexpr int kCluster = G::kCluster, kRows = row_panels(C.config), kPanels = C.config.tile_n / kPanel;
   const Place<C> place(rank);
   RingPosition<C.config.stages> at;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x) / C.config.cluster);
@@ -210,8 +210,8 @@ __device__ __forceinline__ void load_grad_weight(const Params& p, const Ring<Geo
                                    row + 64 * place.column, dy);
       } else {
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-          load_panel<C, 2>(ring.a(at.stage), i, map_dy, ring.full(at.stage), shifted, row + 64 * i, dy);
+        for (int i = 0; i < kRows; ++i)
+          load_panel<C, kRows>(ring.a(at.stage), i, map_dy, ring.full(at.stage), shifted, row + 64 * i, dy);
       }
     };
     for (int block = work.begin; block < work.end; ++block) {
@@ -234,7 +234,7 @@ __device__ __forceinline__ void load_grad_weight(const Params& p, const Ring<Geo
           ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, across, down, x.c2, first);
         }
       } else {
-        ptx::mbarrier_arrive_expect(full, ((once ? 0 : 2) + panels) * kPanelBytes);
+        ptx::mbarrier_arrive_expect(full, ((once ? 0 : kRows) + panels) * kPanelBytes);
         if (!once) load_dy(shift.vectors);
       }
       if constexpr (stacks(C.config)) {
@@ -268,7 +268,7 @@ template <Kernel C, int kN, bool kBias, int kSteps>
 __device__ __forceinline__ void multiply_steps(float (&sum)[kN / 2], float (&bias)[4], unsigned long long a,
                                                unsigned long long b, unsigned long long ones, int block) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
-  constexpr int kRows = consumers(C.config), kColumns = panels(C.config);  // in panels
+  constexpr int kRows = row_panels(C.config), kColumns = panels(C.config);  // in panels
   ptx::wgmma_fence();
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
@@ -368,10 +368,10 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
 // lies on the diagonal, whole quarters (32,512,1024 takes 1 % longer else, H200, 2026-11-29; 256 columns of tf32 spill).
 template <Kernel C>
 __device__ __forceinline__ bool is_held(const Params& p, int row, int column, int tokens, int diag) {
-  return kEdge<C> != 128 || C.config.tile_n != 128 ||
-         (row < tokens && column < tokens &&
-          (C.shape.fill == Fill::kLower ? column <= row + 8 + diag : column + 1 >= row + diag) &&
-          (!kBand<C> || row - (column + 1) < band_width<C>(p)));
+  constexpr bool kWhole = holds_triangle(C.config) ? false : kEdge<C> != 128 || C.config.tile_n != 128;
+  return kWhole || (row < tokens && column < tokens &&
+                    (C.shape.fill == Fill::kLower ? column <= row + 8 + diag : column + 1 >= row + diag) &&
+                    (!kBand<C> || row - (column + 1) < band_width<C>(p)));
 }
 
 // One multiplying warpgroup.
@@ -552,45 +552,6 @@ __device__ __forceinline__ void write_ones() {
     reinterpret_cast<unsigned*>(shared_memory() + G::kSharedBytes - kOnesBytes)[threadIdx.x] =
         C.shape.dtype == DType::kF32 ? __float_as_uint(1.0f) : pack<C.shape.dtype>(1.0f, 1.0f);
   ptx::fence_async_shared();
-}
-
-template <Kernel C>
-__device__ __forceinline__ void run_tiles(const Params& p, const TensorMap& map_dy, const TensorMap& map_x,
-                                          const TensorMap& map_dw) {
-  using G = Geometry<C>;
-  const Extents<C> z(p);
-  const StreamK stream_k = stream_k_of<C>(p, z, static_cast<int>(gridDim.x) / C.config.cluster);
-  const auto rank = static_cast<int>(rank_in_cluster<G>());
-  const bool itself = multiplies_itself<C>(p);
-  if constexpr (C.shape.bias) write_ones<C, G>();
-  const Ring<G> ring = ring_of_block<G>();
-  if constexpr (stacks(C.config)) clear_unfilled<C>(ring.base);
-  prepare<G>([&] { ring.init(); }, map_dy, map_x, map_dw);
-  if constexpr (lets_next_start(C.shape, C.config)) ptx::let_next_launch_start();
-  if constexpr (C.shape.op == Op::kGram && !C.shape.pointers && C.shape.dtype != DType::kF32 &&
-                C.config.cluster == 1)
-    if (threadIdx.x == 128 * kConsumers)
-      prefetch_gram<C>(stream_k, depth_rows<C>(p, z.features).features, itself, map_dy, map_x);
-  ptx::wait_for_launches_before();
-  split_roles<G>(
-      [&](unsigned thread) {
-        const int warp = static_cast<int>(thread / 32);
-        if (thread == 0)
-          load_grad_weight<C>(p, ring, stream_k, depth_rows<C>(p, z.features).features, rank, itself, map_dy,
-                              map_x);
-        // The warps that have nothing to load write zeros to the columns without a tile.
-        if (C.shape.zero_outside && !schedule::sums_diagonals(C.shape) && warp > 0)
-          write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
-                         static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32),
-                         pause_of_zeros<C>(stream_k, z.heads, static_cast<int>(gridDim.x)));
-      },
-      [&](unsigned group) {
-        if constexpr (takes_turns(C.config))
-          multiply_in_turn<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, itself, group, map_dw);
-        else
-          multiply_grad_weight<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, itself, group,
-                                  map_dw);
-      });
 }
 
 }  // namespace trigen::persistent::weight

@@ -42,13 +42,22 @@ TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
 inline constexpr int kThreePanels = 3 * kPanel;
 // gram's tiles of any multiple of 16 columns, one for a block: as narrow as the SMs are enough for (fitted_store.cuh).
 TRIGEN_HOST_DEVICE constexpr bool fitted(const Config& c) { return c.tile_n % kPanel != 0; }
-TRIGEN_HOST_DEVICE constexpr bool one_tile(const Config& c) { return c.tile_n == kThreePanels || fitted(c); }
+TRIGEN_HOST_DEVICE constexpr bool one_tile(const Config& c) {
+  return (c.tile_n == kThreePanels && c.tile_m < kThreePanels) || fitted(c);
+}
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
   if (one_tile(c)) return true;
   return c.tile_m == 64 ? c.tile_n == 128 || c.cluster > 1 || c.warps_m == 4
                         : c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ? c.tile_m / 64 : kConsumers; }
+// tile_m = tile_n = 192, for as many tokens: a block sums a whole triangle, so that x and dy enter one SM each
+// (whole_triangle.cuh).
+TRIGEN_HOST_DEVICE constexpr bool holds_triangle(const Config& c) { return c.tile_m == kThreePanels; }
+// Panels of dy in a stage.
+TRIGEN_HOST_DEVICE constexpr int row_panels(const Config& c) {
+  return holds_triangle(c) ? c.tile_m / kPanel : consumers(c);
+}
 // btd as it lies, in rows that TMA cannot take: threads bring them (weight_rows.cuh). Nine pieces of 16 bytes have a row of a k
 // block that begins inside one.
 TRIGEN_HOST_DEVICE constexpr bool brings_rows(const Config& c) {
@@ -63,8 +72,14 @@ TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consum
 // below the other as fit, one where tokens are contiguous, and sums 64 x 64, of which the T x T blocks on the diagonal count
 // (stacked.cuh).
 TRIGEN_HOST_DEVICE constexpr bool stacks(const Config& c) { return c.tile_m == kPanel && !slices(c); }
+// Rows of a panel from batch to batch: threads bring them by groups of 32.
+TRIGEN_HOST_DEVICE constexpr int stack_rows(const Shape& s, const Config& c) {
+  return contiguous_tokens(s, c) ? kPanel
+         : brings_rows(c)        ? (s.T <= 32 ? 32 : kPanel)
+                                 : schedule::max(s.T, 1);
+}
 TRIGEN_HOST_DEVICE constexpr int stacked(const Shape& s, const Config& c) {
-  return contiguous_tokens(s, c) ? 1 : kPanel / schedule::max(s.T, 1);
+  return kPanel / stack_rows(s, c);
 }
 // Panels of x in a stage.
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
@@ -72,7 +87,7 @@ TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
 }
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
   if (fitted(c)) return (c.tile_m + c.tile_n) * 128;
-  return (consumers(c) + panels(c)) * (kPanelBytes + (brings_rows(c) ? kPanel * piece_bytes() : 0));
+  return (row_panels(c) + panels(c)) * (kPanelBytes + (brings_rows(c) ? kPanel * piece_bytes() : 0));
 }
 // Exchange of slices: rows by eights, owned by the slices of a tile in turn. 8 rows of 16 columns are 512
 // bytes, and 64 to keep their readers' banks apart.
@@ -102,7 +117,7 @@ TRIGEN_HOST_DEVICE constexpr int slices_bytes(const Config& c) {
 // Tiles of 128 x 128 in parts: the product leaves room on its SM for a block of the reduction, which is
 // ready to begin when the last part is written: registers for 512 threads and 5 KB of shared memory.
 TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
-  return stacks(c) || (c.split_k > 1 && c.tile_n == 128 && !slices(c));
+  return stacks(c) || holds_triangle(c) || (c.split_k > 1 && c.tile_n == 128 && !slices(c));
 }
 // The launch behind the product may begin before it ends: the reduction beside it, that of diagonals where blocks have ended, and
 // what follows gram.
@@ -127,13 +142,19 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr bool squares(const Config& c) { return c.cluster == 4 && !slices(c); }
 // Rows, and columns of a square, that the blocks of one cluster work on.
 TRIGEN_HOST_DEVICE constexpr int edge_of(const Config& c) {
-  return slices(c) ? c.tile_m : c.cluster > 1 ? 256 : 128;
+  return slices(c) ? c.tile_m : c.cluster > 1 || holds_triangle(c) ? 256 : 128;
 }
+// Columns of a part's sums, by rows of 128.
+TRIGEN_HOST_DEVICE constexpr int part_columns(const Config& c) {
+  return squares(c) || holds_triangle(c) ? 256 : c.tile_n;
+}
+// Every tile is in parts, if only one.
+TRIGEN_HOST_DEVICE constexpr bool parts_alone(const Config& c) { return stacks(c) || holds_triangle(c); }
 // StreamK counts edges of 128 at least: tiles of 64 are divided like those of a matrix twice as large.
 TRIGEN_HOST_DEVICE constexpr int stream_k_scale(const Config& c) { return edge_of(c) == 64 ? 2 : 1; }
 // And their columns in whole edges: of tiles of 192 it counts the rows' spans.
 TRIGEN_HOST_DEVICE constexpr int stream_k_columns(const Config& c) {
-  return stream_k_scale(c) * (one_tile(c) ? edge_of(c) : c.tile_n);
+  return stream_k_scale(c) * (one_tile(c) || holds_triangle(c) ? edge_of(c) : c.tile_n);
 }
 // Zeros between a triangle and the rest of its matrix; those of a band lie in its rows (write_zeros), a Toeplitz matrix has none.
 TRIGEN_HOST_DEVICE constexpr bool fills_outside(const Shape& s) {

@@ -91,7 +91,7 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const StreamK& stre
 // of a quadruple's parts, and their sums are then added in order.
 template <Kernel C>
 __device__ __forceinline__ void reduce_tiles(const Params& p) {
-  constexpr int kWidth = Geometry<C>::kSquares ? 256 : C.config.tile_n;  // of a tile
+  constexpr int kWidth = part_columns(C.config);
   // Quadruples of a thread; loads that are under way at a time (with taps, more than two would spill), and those of a tile's parts
   // that lie behind each other.
   constexpr int kRun = 2, kLoads = kShifts<C> ? 2 : 4, kWideLoads = wide_loads(C.config);

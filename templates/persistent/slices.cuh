@@ -150,14 +150,4 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   }
 }
 
-// The launch that multiplies.
-template <Kernel C>
-__device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, const TensorMap& map_x,
-                                    const TensorMap& map_dw) {
-  if constexpr (slices(C.config))
-    run_slices<C>(p, map_dy, map_x, map_dw);
-  else
-    run_tiles<C>(p, map_dy, map_x, map_dw);
-}
-
 }  // namespace trigen::persistent::weight

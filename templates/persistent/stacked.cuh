@@ -38,8 +38,8 @@ __device__ __forceinline__ bool any_in_triangle(int row, int column, int count, 
 // One warpgroup's sums.
 template <Kernel C>
 __device__ __forceinline__ void store_stack(float* part, const float* sum, unsigned group, int diag) {
-  constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config),
-                kAtOnce = schedule::max(stacked_vec(T), 2);
+  constexpr int kRows = stack_rows(C.shape, C.config), kBatches = stacked(C.shape, C.config),
+                kAtOnce = schedule::max(stacked_vec(C.shape.T), 2);
   const int lane = static_cast<int>(threadIdx.x % 32),
             line = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
   float* const own = part + group * (kPanel * kPanel);
@@ -47,9 +47,9 @@ __device__ __forceinline__ void store_stack(float* part, const float* sum, unsig
   for (int i = 0; i < 8; ++i) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const int row = line + 8 * j, column = 8 * i + lane % 4 * 2, batch = row / T,
+      const int row = line + 8 * j, column = 8 * i + lane % 4 * 2, batch = row / kRows,
                 first = column / kAtOnce * kAtOnce;  // of what is read with it
-      if (batch < kBatches && (batch == first / T || batch == (column + 1) / T) &&
+      if (batch < kBatches && (batch == first / kRows || batch == (column + 1) / kRows) &&
           any_in_triangle<C>(row, first, kAtOnce, diag))
         *reinterpret_cast<float2*>(own + row * kPanel + column) =
             make_float2(sum[4 * i + 2 * j], sum[4 * i + 2 * j + 1]);
@@ -104,7 +104,8 @@ __device__ __forceinline__ void add_run(float (&sum)[kVec], const float* from, i
 // order.
 template <Kernel C>
 __device__ __forceinline__ void reduce_stacked(const Params& p) {
-  constexpr int T = C.shape.T, kBatches = stacked(C.shape, C.config), kVec = stacked_vec(T);
+  constexpr int T = C.shape.T, kRows = stack_rows(C.shape, C.config), kBatches = stacked(C.shape, C.config),
+                kVec = stacked_vec(T);
   constexpr int kLanes = kStackedLanes, kRuns = kStackedRuns, kWidth = kLanes * kVec;
   constexpr int kGroups = schedule::ceil_div(T, kWidth), kItems = T * kGroups,  // of a row, of a head
       kBiasItems = C.shape.bias ? schedule::ceil_div(T, kLanes) : 0;
@@ -131,11 +132,12 @@ __device__ __forceinline__ void reduce_stacked(const Params& p) {
     if (bias) {
       float one[1] = {};
       if (row < T)
-        add_run<C, 1>(one, workspace + (stream_k.bias_slot(first) + row), begin, end, kEdge<C>, kPanel, T);
+        add_run<C, 1>(one, workspace + (stream_k.bias_slot(first) + row), begin, end, kEdge<C>, kPanel,
+                      kRows);
       sum[0] = one[0];
     } else if (column < T && any_in_triangle<C>(row, column, kVec, z.diag)) {
       add_run<C, kVec>(sum, workspace + (stream_k.slot(first) + row * kPanel + column), begin, end,
-                       stream_k.wide_sums(), kPanel * kPanel, T * (kPanel + 1));
+                       stream_k.wide_sums(), kPanel * kPanel, kRows * (kPanel + 1));
     }
     // Behind each other what is added next: [run][element].
 #pragma unroll

@@ -31,7 +31,7 @@ struct Geometry : BaseOf<C.config>::Type {
   static constexpr int kPanels = panels(c);
   static constexpr bool kSquares = squares(c);
   static constexpr bool kTokens = false;
-  static constexpr int kBytesA = weight::kConsumers * kPanelBytes;
+  static constexpr int kBytesA = row_panels(c) * kPanelBytes;
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kStorePanels = store_panels(c);
   static constexpr int kSharedBytes = shared_bytes(c);
@@ -45,8 +45,13 @@ struct Geometry : BaseOf<C.config>::Type {
                 "16-bit data; f32 of one tap, multiplied as tf32");
   static_assert((c.tile_m == 128 && ((c.tile_n == 256 && kCluster <= 2) ||
                                      (c.tile_n == 128 && (kCluster == 1 || kCluster == 4)))) ||
-                    (stacks(c) && c.tile_n == 64 && kCluster == 1),
+                    ((stacks(c) || holds_triangle(c)) && c.tile_n == c.tile_m && kCluster == 1),
                 "the tiles that StreamK counts");
+  static_assert(!holds_triangle(c) ||
+                    (C.shape.op == Op::kGradWeight && C.shape.T > 0 && C.shape.T <= c.tile_m &&
+                     C.shape.K <= 1 && C.shape.dtype != DType::kF32 && C.shape.w == WeightForm::kDense &&
+                     (C.shape.fill == Fill::kLower ? C.shape.diag <= 0 : C.shape.diag >= 0)),
+                "all of a triangle, of one tap");
   static_assert(!stacks(c) || (C.shape.T > 0 && C.shape.T <= kPanel && C.shape.K <= 1 &&
                                !packing::packs_activations(C.shape, c)),
                 "whole batches in a panel");
@@ -60,7 +65,7 @@ struct Geometry : BaseOf<C.config>::Type {
                 "whole tiles of one tap");
   static_assert(!brings_rows(c) ||
                     (C.shape.op == Op::kGradWeight && C.shape.layout == Layout::kBTD && C.shape.K <= 1 &&
-                     C.shape.dtype != DType::kF32 && c.tile_m == 128 && c.tile_n == 128 &&
+                     C.shape.dtype != DType::kF32 && ((c.tile_m == 128 && c.tile_n == 128) || stacks(c)) &&
                      C.shape.w != WeightForm::kToeplitz && kCluster == 1 && c.box == 0 && !takes_turns(c)),
                 "rows of 16-bit features, one tap, tiles of a block alone; a Toeplitz matrix's sums need "
                 "zeros behind the tokens");

@@ -11,6 +11,18 @@ namespace trigen::persistent::weight {
 
 // Rows of a stage, dy's and then x's, and warps that bring and that shift them, by groups of 32 rows.
 inline constexpr int kStageRows = 256, kBringing = 4, kShifting = 4;
+// Groups of 32 rows of an operand that have the tokens of one batch, in order: all of them, or those of each batch of the stage that
+// is stacked.
+template <Kernel C>
+inline constexpr int kBatchGroups = (stacks(C.config) ? stack_rows(C.shape, C.config) : 128) / 32;
+template <Kernel C>
+__device__ __forceinline__ int token_of(int group) {
+  return 32 * (group % kBatchGroups<C>);
+}
+template <Kernel C>
+__device__ __forceinline__ int batch_of(const BlockBoxes<C>& at, int group) {
+  return at.batch * (4 / kBatchGroups<C>)+group / kBatchGroups<C>;
+}
 template <Kernel C>
 __device__ __forceinline__ unsigned rows_at(const Ring<Geometry<C>>& ring, int stage, int row) {
   return ring.a(stage) + row * 128;
@@ -28,10 +40,13 @@ template <Kernel C>
 __device__ __forceinline__ unsigned landed(const Ring<Geometry<C>>& ring, int stage) {
   return ring.empty(C.config.stages + stage);
 }
-// A batch's last k block may need half of a row's pieces.
+// Pieces of a row that are multiplied: in a batch's last k block a half or a quarter may do.
+inline constexpr int kPieces = 8;
 template <Kernel C>
-__device__ __forceinline__ bool needs_half(const BlockBoxes<C>& at, int features) {
-  return 2 * kLastSteps<C> <= block_steps() && at.feature + kPanel > features;
+inline constexpr int kLastPieces = kLastSteps<C> > 2 ? kPieces : 2 * kLastSteps<C>;
+template <Kernel C>
+__device__ __forceinline__ bool is_short(const BlockBoxes<C>& at, int features) {
+  return kLastPieces<C> < kPieces && at.feature + kPanel > features;
 }
 
 // An operand's rows in a stage, of dy those from 0 on, of x from 128 on.
@@ -73,23 +88,23 @@ struct RowPieces {
   __device__ __forceinline__ static int valid(const char* row, int bytes, int piece) {
     return schedule::max(schedule::min(bytes + skew_of(row) - piece_bytes() * piece, piece_bytes()), 0);
   }
-  // From feature `feature` of batch `in` on, of which a row has `bytes` bytes; `half`: its first five pieces. (Rows 8 apart
-  // begin alike.)
+  // From feature `feature` of batch `in` on, of which a row has `bytes` bytes: `count` pieces and the one behind them. (Rows 8
+  // apart begin alike.)
   __device__ __forceinline__ void bring(unsigned to, unsigned ninth, int in, int feature, int bytes,
-                                        bool half, int lane) const {
+                                        int count, int lane) const {
     const char* const first = lines + (in * batch + 2 * feature);
     if (left <= 0) return;
     if (bytes >= row_pieces() * piece_bytes())
-      bring_group<true>(to, ninth, first, left, bytes, half, lane);
+      bring_group<true>(to, ninth, first, left, bytes, count, lane);
     else
-      bring_group<false>(to, ninth, first, left, bytes, half, lane);
+      bring_group<false>(to, ninth, first, left, bytes, count, lane);
   }
   // kWhole: all bytes of all pieces are the rows'.
   template <bool kWhole>
   __device__ __forceinline__ void bring_group(unsigned to, unsigned ninth, const char* first, int rows,
-                                              int bytes, bool half, int lane) const {
+                                              int bytes, int count, int lane) const {
     const int piece = lane % 8, line = lane / 8, last = line + 4 * piece;
-    if (!half || piece <= 4) {
+    if (piece <= count) {
 #pragma unroll
       for (int odd = 0; odd < 2; ++odd) {
         const char* const row = first + odd * four;
@@ -103,7 +118,7 @@ struct RowPieces {
         }
       }
     }
-    if (half || last >= rows) return;
+    if (count < kPieces || last >= rows) return;
     const char* const row = first + piece * four;
     ptx::cp_async<piece_bytes()>(ninth + ninth_place(last), aligned(row, 8),
                                  kWhole ? piece_bytes() : valid(row, bytes, 8));
@@ -115,23 +130,26 @@ template <Kernel C>
 __device__ __forceinline__ void bring_rows(const Params& p, const Ring<Geometry<C>>& ring,
                                            const StreamK& stream_k, int features, int tokens, int warp,
                                            int lane) {
-  const int first[2] = {32 * warp, 32 * (warp ^ 2)};  // of an operand
+  const int groups[2] = {warp, warp ^ 2};  // of an operand
   RingPosition<C.config.stages> at;
   StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
   for (WorkTile work; walk.next(work);) {
     RowPieces dy, x;
-    dy.set(OperandRows::of(p, work, tokens, false), first[0], lane);
-    x.set(OperandRows::of(p, work, tokens, true), first[1], lane);
+    dy.set(OperandRows::of(p, work, tokens, false), token_of<C>(groups[0]), lane);
+    x.set(OperandRows::of(p, work, tokens, true), token_of<C>(groups[1]), lane);
     BlockBoxes<C> from(features, work.origin + work.begin * work.step);
     const BlockBoxes<C> step(features, work.step);
     for (int block = work.begin; block < work.end; ++block) {
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
-      const int bytes = 2 * (features - from.feature), row = 128 + first[1];
-      const bool half = needs_half<C>(from, features);
-      dy.bring(rows_at<C>(ring, at.stage, first[0]), ninth_at<C>(ring, at.stage, first[0]), from.batch,
-               from.feature, bytes, half, lane);
-      x.bring(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row), from.batch, from.feature,
-              bytes, half, lane);
+      const int count = is_short<C>(from, features) ? kLastPieces<C> : kPieces;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = 128 * i + 32 * groups[i], batch = batch_of<C>(from, groups[i]);
+        const bool there = !stacks(C.config) || batch < p.B;  // else zeros
+        (i == 0 ? dy : x)
+            .bring(rows_at<C>(ring, at.stage, row), ninth_at<C>(ring, at.stage, row), there ? batch : 0,
+                   from.feature, there ? 2 * (features - from.feature) : -piece_bytes(), count, lane);
+      }
       ptx::cp_async_arrive(landed<C>(ring, at.stage));
       at.advance();
       from.advance(step);
@@ -139,32 +157,30 @@ __device__ __forceinline__ void bring_rows(const Params& p, const Ring<Geometry<
   }
 }
 
-// Row `lane` of 32 rows, `skew` bytes to the front. Half of the row is read before it is written, and its last piece once.
-__device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, int skew, bool half, int lane) {
+// The first kCount pieces of row `lane` of 32 rows, `skew` bytes to the front. As many of them as make a turn are read before they are
+// written, and the turn's last piece once.
+template <int kCount>
+__device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, int skew, int lane) {
+  constexpr int kTurn = kCount < 4 ? kCount : 4;
   const unsigned row = rows + lane * 128, swizzle = lane % 8;
   const auto place = [&](unsigned piece) { return row + ((piece ^ swizzle) << 4); };
-  unsigned word[20];
-  ptx::load_shared<16>(word + 16, place(0));
+  unsigned word[4 * kTurn + 4];
+  ptx::load_shared<16>(word + 4 * kTurn, place(0));
 #pragma unroll
-  for (int first = 0; first < 8; first += 4) {
-    if (first > 0 &&
-        half) {  // as it is, but by a thread that fences: a later tile without this row may read it, to no effect
-      ptx::store_shared<16>(place(first), word + 16);
-      break;
-    }
+  for (int first = 0; first < kCount; first += kTurn) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) word[i] = word[16 + i];
+    for (int i = 0; i < 4; ++i) word[i] = word[4 * kTurn + i];
 #pragma unroll
-    for (int i = 1; i <= 4; ++i)
-      ptx::load_shared<16>(word + 4 * i, first + i < 8 ? place(first + i) : ninth + ninth_place(lane));
-    unsigned moved[17];
+    for (int i = 1; i <= kTurn; ++i)
+      ptx::load_shared<16>(word + 4 * i, first + i < kPieces ? place(first + i) : ninth + ninth_place(lane));
+    unsigned moved[4 * kTurn + 1];
 #pragma unroll
-    for (int i = 0; i < 17; ++i) {
+    for (int i = 0; i < 4 * kTurn + 1; ++i) {
       const unsigned low = skew & 8 ? word[i + 2] : word[i], high = skew & 8 ? word[i + 3] : word[i + 1];
       moved[i] = skew & 4 ? high : low;
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kTurn; ++i) {
       unsigned out[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j)
@@ -172,6 +188,8 @@ __device__ __forceinline__ void shift_row(unsigned rows, unsigned ninth, int ske
       ptx::store_shared<16>(place(first + i), out);
     }
   }
+  // As it is, but by a thread that fences: a later tile without this row may read it, to no effect.
+  if constexpr (kCount < kPieces) ptx::store_shared<16>(place(kCount), word + 4 * kTurn);
 }
 
 // What says how far an operand's rows begin inside pieces: bits of addresses.
@@ -202,15 +220,19 @@ __device__ __forceinline__ void shift_rows(const Params& p, const Ring<Geometry<
     const BlockBoxes<C> step(features, work.step);
     for (int block = work.begin; block < work.end; ++block) {
       ptx::mbarrier_wait(landed<C>(ring, at.stage), at.parity);
-      const bool half = needs_half<C>(from, features);
+      const bool few = is_short<C>(from, features);
 #pragma unroll 1
       for (int i = warp; i < kStageRows / 32; i += kShifting) {
         const int first = 32 * (i ^ (i / 4 * 2));
         const bool is_x = first >= 128;
-        const int row = is_x ? first - 128 : first;
+        const int group = first % 128 / 32, row = token_of<C>(group), batch = batch_of<C>(from, group);
         if (row >= (is_x ? x.left : dy.left)) continue;
-        shift_row(rows_at<C>(ring, at.stage, first), ninth_at<C>(ring, at.stage, first),
-                  is_x ? x.of(row + lane, from.batch) : dy.of(row + lane, from.batch), half, lane);
+        const unsigned rows = rows_at<C>(ring, at.stage, first), ninth = ninth_at<C>(ring, at.stage, first);
+        const int skew = is_x ? x.of(row + lane, batch) : dy.of(row + lane, batch);
+        if (few)
+          shift_row<kLastPieces<C>>(rows, ninth, skew, lane);
+        else
+          shift_row<kPieces>(rows, ninth, skew, lane);
       }
       ptx::fence_async_shared();
       ptx::mbarrier_arrive(ring.full(at.stage));
@@ -225,7 +247,8 @@ __device__ __forceinline__ void shift_rows(const Params& p, const Ring<Geometry<
 template <Kernel C>
 __device__ __forceinline__ void clear_absent(const Ring<Geometry<C>>& ring, int tokens, int thread) {
   constexpr unsigned kZeros[4] = {};
-  if (tokens % 128 == 0 || thread < tokens % 128) return;
+  constexpr int kRows = 32 * kBatchGroups<C>;
+  if (tokens % kRows == 0 || thread % kRows < tokens % kRows) return;
   for (int stage = 0; stage < C.config.stages; ++stage)
 #pragma unroll
     for (int row = thread; row < kStageRows; row += 128) {

@@ -75,7 +75,7 @@ __device__ __forceinline__ StreamK stream_k_of(const Params& p, const Extents<C>
                                   .copies = z.heads * kTaps<C>,
                                   .every_row = C.shape.bias,
                                   .interleaves = kTaps<C> == 1,
-                                  .parts_alone = stacks(C.config),
+                                  .parts_alone = parts_alone(C.config),
                                   .taps = kTaps<C>,
                                   .width = stream_k_width(C.config, z.width),
                                   .diagonals = work_diagonals(C.shape, C.config)});

@@ -199,6 +199,22 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Batches in a panel whose rows threads bring; whole triangles by a block (copies and lanes in any order).
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 5:3 2:1 4:40)
+    name_parts(${run} stages split)
+    add_verify_test(grad_weight.stacked_rows_${stages}_${split} grad_weight_stacked_rows
+                    --family wgmma_sm90 --config tile=64x64x64,warps=8x1,stages=${stages},splitk=${split},vec=1x1x1,cluster=1,blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=3)
+  endforeach()
+  foreach(run 4:3 3:2 2:1)
+    name_parts(${run} stages split)
+    add_verify_test(grad_weight.triangle_${stages} grad_weight_triangle
+                    --family wgmma_sm90 --config tile=192x192x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=1,blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=3)
+  endforeach()
+endif()
+
 # Copies that land in an order drawn from a seed, of stages that one warpgroup alone reads: a wait that takes the phase before for
 # the one asked for (templates/wgmma_sm90.h, skips_blocks). Without that rule each of these runs fails.
 if(TARGET trigen_emulator AND TARGET trigen_program)

@@ -540,6 +540,21 @@ TEST(Geometry, OneBlockOfASmallTileStacksOrSlices) {
   EXPECT_EQ(weight::consumers(c), 1);
 }
 
+// A block that sums a whole triangle is one tile of StreamK's, always in parts; with 128 rows the same columns are slices.
+TEST(Geometry, BlocksHoldWholeTriangles) {
+  Config c{};
+  c.tile_m = c.tile_n = 192, c.tile_k = 64, c.stages = 4, c.cluster = 1, c.split_k = 66, c.warps_m = 8;
+  EXPECT_TRUE(weight::holds_triangle(c) && weight::parts_alone(c) && weight::admits_reduction(c));
+  EXPECT_FALSE(weight::slices(c) || weight::stacks(c) || weight::squares(c) || weight::one_tile(c));
+  EXPECT_EQ(weight::consumers(c), 2);
+  EXPECT_EQ(weight::row_panels(c), 3);
+  EXPECT_EQ(weight::stage_bytes(c), 2 * 192 * 128);
+  EXPECT_GE(weight::store_panels(c), 1);
+  EXPECT_EQ(weight::part_columns(c), weight::edge_of(c));
+  c.tile_m = 128;
+  EXPECT_TRUE(weight::one_tile(c) && weight::slices(c) && !weight::holds_triangle(c));
+}
+
 // A batch's last block multiplies what has features, and no step more.
 TEST(Geometry, BatchesEndWithTheirFeatures) {
   Config c{};
