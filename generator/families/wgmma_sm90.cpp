@@ -1,6 +1,7 @@
 #include "templates/wgmma_sm90.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "generator/families/families.h"
 #include "generator/families/persistent_family.h"
@@ -33,13 +34,13 @@ std::vector<Access> weight_paths(const Problem& p) {  // worth a try
 // Contiguous tokens are read and written as they lie where nothing but the output and a multiplied residual has
 // x's shape.
 bool reads_tokens(const Problem& p) { return takes_tokens(p) && !geometry::exchanges(kernel_shape(p)); }
-// Rows that lie whole pieces of 16 bytes apart, of heads that begin inside of one; a run's rows may lie otherwise, and are
-// brought by threads then.
+// Rows of several heads that lie whole pieces of 16 bytes apart, of heads that begin or end inside of one; a run's rows may lie
+// otherwise, and are brought by threads then.
 bool reads_heads(const Problem& p) {
   const Epilogue& e = p.epilogue;
-  const bool alike = p.align >= 16 || (p.H > 1 && whole_pieces(p.H * p.D, p.dtype));
+  const bool alike = p.align >= 16 || whole_pieces(p.H * p.D, p.dtype);
   return !is_weight(p) && p.dtype != DType::kF32 && p.layout == Layout::kBTD && needs_packed_activations(p) &&
-         alike && p.D >= persistent::kPiece && !e.pre && !e.gate && !e.residual;
+         p.H > 1 && alike && p.D >= persistent::kPiece && !e.pre && !e.gate && !e.residual;
 }
 Access activation_path(const Problem& p) { return activation_access(p, reads_tokens(p)); }
 std::vector<Access> activation_paths(const Problem& p) {
@@ -228,6 +229,21 @@ class Product final : public PersistentKernel {
   }
 };
 
+// Pieces of sectors that one instruction writes of each row of a head: whole pieces of 16 bytes, and those of 8, 4 and 2 bytes at
+// its ends.
+double written_pieces(const Problem& p) {
+  const auto ends = [](int64_t elements) { return std::popcount(static_cast<uint64_t>(elements)); };
+  constexpr int64_t kPiece = persistent::kPiece;
+  int64_t pieces = 0;
+  for (int64_t h = 0; h < p.H; ++h) {
+    const int64_t begin = h * p.D, end = begin + p.D, first = (begin + kPiece - 1) / kPiece,
+                  last = end / kPiece;  // whole ones
+    pieces += ends(first * kPiece - begin) + ends(end - last * kPiece);
+    if (last > first) pieces += (last - 1) / 2 - first / 2 + 1;
+  }
+  return static_cast<double>(pieces * p.B) * static_cast<double>(p.T);
+}
+
 Work Product::work(const Problem& p, const Target& target, const Config& c) const {
   const int sharers = geometry::sharers(c);
   const int blocks = static_cast<int>(grid(p, target, c));
@@ -278,6 +294,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     work.passes.push_back({"pack", packing_bytes(p)});
   }
   put_copies(work, p, c);
+  if (persistent::reads_heads(shape, c)) work.sector_writes = kWritesOfSector * written_pieces(p);
   return work;
 }
 
