@@ -34,6 +34,12 @@ TensorMapSpec activation_map(const Problem& p, MapSource source, bool contiguous
   return map;
 }
 
+TensorMapSpec heads_map(const Problem& p, MapSource source) {
+  TensorMapSpec map = activation_map(p, source);
+  map.heads = true;
+  return map;
+}
+
 TensorMapSpec weights_map(const Problem& p) {
   TensorMapSpec map = map_of(MapSource::kWeights, p.wdtype);
   map.extents[0] = map.extents[1] = p.T;

@@ -23,6 +23,9 @@ struct TensorMapSpec {
   int batches = 1;              // of a box, along the outermost axis
   bool memory = false;          // of matrices anywhere: the two outer axes are those of templates/matrices.h
   int swizzle_bytes = 128;      // also a box's row
+  // Of activations whose heads may begin inside a piece of 16 bytes: as HeadPlaces says (templates/persistent/heads.h). Nothing
+  // looks at the map of rows that it has no place for.
+  bool heads = false;
 };
 
 int64_t element_size(MapElement element);  // bytes
@@ -33,6 +36,8 @@ MapElement map_element(DType dtype);
 TensorMapSpec activation_map(const Problem& problem, MapSource source, bool contiguous_tokens = false);
 // W or dW as it lies: (s, t, 1, h).
 TensorMapSpec weights_map(const Problem& problem);
+// The same where heads may begin inside a piece of 16 bytes.
+TensorMapSpec heads_map(const Problem& problem, MapSource source);
 // Loads round f32 to tf32.
 TensorMapSpec rounded(TensorMapSpec map);
 // Boxes of `columns` elements, swizzled as so many bytes (32, 64 or 128) are.

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "templates/matrices.h"
+#include "templates/persistent/heads.h"
 
 namespace trigen {
 
@@ -19,6 +20,11 @@ struct Memory {
 
 Memory activation_memory(const Activations& a, long long size) {
   return {a.data, {a.row * size, a.head * size, a.batch * size}};
+}
+
+// What has heads.
+const Activations& activations_of(MapSource source, const Params& params) {
+  return source == MapSource::kX ? params.x : params.y;
 }
 
 Memory memory_of(const TensorMapSpec& spec, const Params& params) {
@@ -91,6 +97,14 @@ CUresult encode_tensor_map(const DriverApi& api, const TensorMapSpec& spec, cons
   for (int i = 0; i < 3; ++i)
     strides[i] = static_cast<unsigned long long>(memory.strides[i > 0 && spec.extents[i + 1] == 1 ? 0 : i]);
   void* base = memory.data;
+  if (spec.heads) {
+    const persistent::HeadPlaces places(activations_of(spec.source, params), params.H, params.D);
+    base = std::bit_cast<void*>(std::bit_cast<uintptr_t>(base) / 16 * 16);
+    if (places.alike) extents[0] = static_cast<unsigned long long>(places.columns(params.H, params.D));
+    if (places.side_by_side) extents[2] = 1, strides[1] = strides[0];
+    if (!places.alike)  // any map that there may be
+      for (unsigned long long& stride : strides) stride = 16 * ((extents[0] * 2 + 15) / 16);
+  }
   if (spec.memory) {
     base = std::bit_cast<void*>(uintptr_t{MemoryMap::base(std::bit_cast<uintptr_t>(base))});
     extents[2] = 1ull << MemoryMap::kLowBits, strides[1] = MemoryMap::kPiece;

@@ -43,7 +43,7 @@ export TRIGEN_CACHE=${TRIGEN_CACHE:-$logs/kernels.db}
 tools=("$@")
 [ $# -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
 
-# name, list, options of `trigen-lab verify`
+# name, list, options of `trigen-lab verify`. heads, heads_gaps and heads_slices have not been run yet.
 runs='all problems --families all --generic
 gaps sm90a --families all
 wgmma_sm90 exchange --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1
@@ -114,6 +114,9 @@ wgmma_resident_sm90_staged resident_staged --family wgmma_resident_sm90
 wgmma_resident_sm90_residual resident_residual --family wgmma_resident_sm90
 wgmma_split_sm90 split --family wgmma_split_sm90
 wgmma_split_sm90_inside split_inside --family wgmma_split_sm90 --config tile=128x128x64,warps=8x1,stages=2,splitk=3,vec=4x4x1,cluster=1,box=32,blocks=1
+heads heads1 --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=3,splitk=1,vec=8x1x1,cluster=1,blocks=1
+heads_gaps heads1 --gap 1 --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=3,splitk=1,vec=8x1x1,cluster=1,blocks=1
+heads_slices heads4 --limit 3e8 --family wgmma_sm90 --config tile=64x128x64,warps=4x1,stages=4,splitk=2,vec=8x4x4,cluster=2,box=32,blocks=1
 wgmma_rows_sm90 rows1 --limit 2e8 --family wgmma_rows_sm90 --config tile=256x128x64,warps=8x1,stages=4,splitk=1,vec=1x1x1,cluster=1,blocks=1,weights=packed
 wgmma_rows_sm90_words rows2 --limit 2e8 --family wgmma_rows_sm90 --config tile=128x128x64,warps=8x1,stages=2,splitk=1,vec=1x2x2,cluster=1,blocks=1,weights=packed
 wgmma_rows_sm90_direct rows_direct --limit 2e8 --family wgmma_rows_sm90 --config tile=256x128x64,warps=8x1,stages=4,splitk=1,vec=8x1x1,cluster=1,blocks=1

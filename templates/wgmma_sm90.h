@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config.h"
+#include "persistent/heads.h"
 #include "persistent/row_slices.h"
 #include "persistent/sizes.h"
 #include "persistent/tile_scheduler.h"
@@ -144,7 +145,8 @@ TRIGEN_HOST_DEVICE constexpr int sending(const Shape& s, const Config& c) {
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   const int features = box_features(c);
-  return persistent::panel_units(panels(c) * (kPanel / features) * sharers(c), B, D, features);
+  return persistent::panel_units(panels(c) * (kPanel / features) * sharers(c), B,
+                                 persistent::reached_features(c, D), features);
 }
 
 }  // namespace trigen::wgmma_sm90

@@ -82,6 +82,13 @@ bool activations_split_lines(const Problem& p, const Config& c) {
   return splits_lines(p.layout == Layout::kBTD ? p.D : p.T, p.dtype);
 }
 
+double touched_sectors(const Problem& p) {
+  const int64_t elements = 32 / element_size(p.dtype);
+  int64_t sectors = 0;
+  for (int64_t h = 0; h < p.H; ++h) sectors += ((h + 1) * p.D + elements - 1) / elements - h * p.D / elements;
+  return static_cast<double>(sectors * p.B) * static_cast<double>(p.T);
+}
+
 void put_product(Work& work, const Problem& p, const ProductWalk& walk, const std::vector<Run>& tiles) {
   work.first = first_rows(tiles, walk.rows_at_once(), walk.columns);
   work.first_bytes = static_cast<double>(p.B * p.H * p.T) * static_cast<double>(p.D * element_size(p.dtype));

@@ -74,6 +74,11 @@ Run first_rows(std::vector<Run> tiles, double rows_at_once, double columns);
 bool splits_lines(int64_t elements, DType dtype);
 // Do pieces of x and y lie across lines? Copies of them in the workspace do not.
 bool activations_split_lines(const Problem& problem, const Config& config);
+// Sectors of the L2 that each head's rows of a btd output touch, those of two heads twice.
+double touched_sectors(const Problem& problem);
+// Work::sector_writes of a sector that threads write with the output of heads that begin inside a piece of 16 bytes, where warps that
+// multiply wait for it: 20 ps on an H200, whole or not, where the rate is of dW's taps (docs/experiments/wgmma_sm90-operands.md).
+inline constexpr double kWritesOfSector = 2.4;
 // A section's panel of the other operand, `columns` elements wide, again for every walk over it that the L2
 // does not keep. `depth`: tokens along k of all row tiles.
 Reread panel_reread(const Problem& problem, const ProductWalk& walk, double columns, double depth);

@@ -1,6 +1,7 @@
 #include "templates/wgmma_sm90.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "generator/families/families.h"
 #include "generator/families/persistent_family.h"
@@ -33,12 +34,40 @@ std::vector<Access> weight_paths(const Problem& p) {  // worth a try
 // Contiguous tokens are read and written as they lie where nothing but the output and a multiplied residual has
 // x's shape.
 bool reads_tokens(const Problem& p) { return takes_tokens(p) && !geometry::exchanges(kernel_shape(p)); }
+// Rows of several heads that lie whole pieces of 16 bytes apart, of heads that begin or end inside of one; a run's rows may lie
+// otherwise, and are brought by threads then.
+bool reads_heads(const Problem& p) {
+  const Epilogue& e = p.epilogue;
+  const bool alike = p.align >= 16 || whole_pieces(p.H * p.D, p.dtype);
+  return !is_weight(p) && p.dtype != DType::kF32 && p.layout == Layout::kBTD && needs_packed_activations(p) &&
+         p.H > 1 && alike && p.D >= persistent::kPiece && !e.pre && !e.gate && !e.residual;
+}
 Access activation_path(const Problem& p) { return activation_access(p, reads_tokens(p)); }
+std::vector<Access> activation_paths(const Problem& p) {
+  if (reads_heads(p)) return {Access::kDirect, Access::kPacked};
+  return {activation_path(p)};
+}
+// Elements of an access to the input, and to the output.
+int input_elements(const Problem& p, Access path) {
+  if (path == Access::kPacked || !reads_heads(p)) return activation_elements(p, path);
+  return static_cast<int>(std::min<int64_t>(p.align, 16) / element_size(p.dtype));
+}
+// Columns that boxes of a head need.
+int64_t reached_features(const Problem& p) {
+  return persistent::reached_features({.vec_b = input_elements(p, Access::kDirect)}, static_cast<int>(p.D));
+}
+std::vector<int> product_boxes(const Problem& p) {
+  Problem reached = p;
+  reached.D = reached_features(p);
+  return boxes(reached);
+}
+int output_elements(const Problem& p, Access path) {
+  return path == Access::kPacked || !reads_heads(p) ? activation_elements(p, path) : activation_vector(p);
+}
 
 class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    const int activation = activation_elements(p, c.activations);
     return {{&Config::tile_m, {64, 128}},
             {&Config::tile_n, {64, 128, 192, 256}},
             {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
@@ -50,12 +79,12 @@ class Product final : public PersistentKernel {
             slices_key(p, c),
             geometry::slices(c) ? ConfigKey{&Config::raster, {0}, "slices have no sections"} : raster_key(),
             weights_key(p, c),
-            ConfigKey(&Config::activations, {activation_path(p)},
+            ConfigKey(&Config::activations, activation_paths(p),
                       "what TMA cannot take is packed, and nothing else"),
             c.weights == Access::kPacked || p.w != WeightForm::kDense ? read_key(p)
                                                                       : vector_key(&Config::vec_a, 8),
-            vector_key(&Config::vec_b, activation),
-            vector_key(&Config::vec_c, activation),
+            vector_key(&Config::vec_b, input_elements(p, c.activations)),
+            vector_key(&Config::vec_c, output_elements(p, c.activations)),
             blocks_key()};
   }
 
@@ -85,7 +114,7 @@ class Product final : public PersistentKernel {
     std::vector<Config> out;
     const Shape shape = kernel_shape(p);
     for (const auto& t : kTiles)
-      for (const int box : boxes(p)) {
+      for (const int box : product_boxes(p)) {
         const int64_t panels = head_panels(p, box);
         // A tile more than twice as large as the product only adds waste.
         if (t.tile_m > 64 && p.T <= 64) continue;
@@ -111,12 +140,14 @@ class Product final : public PersistentKernel {
               out.push_back(own);
             }
       }
-    for (const int box : boxes(p))
+    for (const int box : product_boxes(p))
       for (int panels_of_tile : {1, 2, 3, 4}) put_slices(p, target, panels_of_tile, box, out);
     return out;
   }
   std::optional<Config> any_size(const Problem& p) const override {
-    return with_weights(p, config(p, 128, 256, 4, 1), weight_paths(p).back());
+    const Config c{
+        .tile_m = 128, .tile_n = 256, .stages = 4, .cluster = 1, .activations = activation_path(p)};
+    return with_weights(p, completed(p, c), weight_paths(p).back());
   }
 
   void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
@@ -130,7 +161,9 @@ class Product final : public PersistentKernel {
     const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(kernel_shape(p), c);
     const int features = geometry::box_features(c);
     const auto map = [&](MapSource source) {
-      const TensorMapSpec whole = activation_map(p, source, tokens);
+      const TensorMapSpec whole = persistent::reads_heads(kernel_shape(p), c)
+                                      ? heads_map(p, source)
+                                      : activation_map(p, source, tokens);
       return tokens ? with_rows(whole, features) : with_columns(whole, features);
     };
     // Nothing looks at a map of numbers.
@@ -164,7 +197,7 @@ class Product final : public PersistentKernel {
   // Panels of 64 columns of one head.
   static int64_t head_panels(const Problem& p, int box) {
     const int64_t features = box > 0 ? box : geometry::kPanel;
-    return (p.B * ((p.D + features - 1) / features) * features + 63) / 64;
+    return (p.B * ((reached_features(p) + features - 1) / features) * features + 63) / 64;
   }
   // Pairs of row tiles, with a cluster of slices for each.
   int64_t pairs(const Problem& p, const Config& c) const {
@@ -195,6 +228,21 @@ class Product final : public PersistentKernel {
     return c;
   }
 };
+
+// Pieces of sectors that one instruction writes of each row of a head: whole pieces of 16 bytes, and those of 8, 4 and 2 bytes at
+// its ends.
+double written_pieces(const Problem& p) {
+  const auto ends = [](int64_t elements) { return std::popcount(static_cast<uint64_t>(elements)); };
+  constexpr int64_t kPiece = persistent::kPiece;
+  int64_t pieces = 0;
+  for (int64_t h = 0; h < p.H; ++h) {
+    const int64_t begin = h * p.D, end = begin + p.D, first = (begin + kPiece - 1) / kPiece,
+                  last = end / kPiece;  // whole ones
+    pieces += ends(first * kPiece - begin) + ends(end - last * kPiece);
+    if (last > first) pieces += (last - 1) / 2 - first / 2 + 1;
+  }
+  return static_cast<double>(pieces * p.B) * static_cast<double>(p.T);
+}
 
 Work Product::work(const Problem& p, const Target& target, const Config& c) const {
   const int sharers = geometry::sharers(c);
@@ -246,6 +294,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     work.passes.push_back({"pack", packing_bytes(p)});
   }
   put_copies(work, p, c);
+  if (persistent::reads_heads(shape, c)) work.sector_writes = kWritesOfSector * written_pieces(p);
   return work;
 }
 

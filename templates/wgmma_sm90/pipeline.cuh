@@ -3,6 +3,7 @@
 
 #include "config.h"
 #include "pack_activations.h"
+#include "persistent/heads.h"
 #include "persistent/roles.cuh"
 #include "strips.h"
 #include "wgmma_sm90.h"
@@ -47,6 +48,10 @@ struct Geometry : persistent::Geometry<persistent::ring_config(C.config), kWarpg
                     !exchanges(C.shape),
                 "features contiguous, or tokens without other tensors than the output");
   static_assert(C.shape.dtype != DType::kF32, "16-bit data");
+  static_assert(!persistent::reads_heads(C.shape, c) ||
+                    (C.shape.D >= persistent::kPiece && C.shape.D % c.vec_c == 0 && !exchanges(C.shape) &&
+                     !C.shape.residual),
+                "a piece of a head's ends alone, and no other tensors, whose heads begin elsewhere");
   static_assert(C.shape.K <= 1 && C.shape.pad == 0, "one tap: TMA cannot shift by single elements");
   static_assert(c.tile_m == 64 || c.tile_m == 128, "one or two warpgroups of 64 rows");
   static_assert(c.tile_n == 64 || c.tile_n == 128 || c.tile_n == 192 || c.tile_n == 256,

@@ -4,6 +4,7 @@
 
 #include "persistent/panels.cuh"
 #include "ptx/tma.cuh"
+#include "wgmma_sm90/heads.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/triangle.cuh"
 
@@ -19,9 +20,9 @@ constexpr int kFirstBlocks = C.shape.T > 0 && C.shape.T <= 512 ? C.config.stages
 
 // The loading thread, ahead of griddepcontrol.wait: no value is read. `walk` is a copy.
 template <Kernel C, class Walk>
-__device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, const Weights<C>& weights,
-                                               int diag, int blocks, unsigned rank, const TensorMap& map_w,
-                                               const TensorMap& map_in) {
+__device__ __forceinline__ void prefetch_first(const Params& p, Walk walk, const Panels& panels,
+                                               const Weights<C>& weights, int diag, int blocks, unsigned rank,
+                                               const TensorMap& map_w, const TensorMap& map_in) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   RowWorkTile work;
@@ -29,6 +30,11 @@ __device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, 
   int head;
   const int panel = panels.first<G::kCluster, G::kBoxes>(work.column, head, rank);
   const int first = work.row * C.config.tile_m;
+  int column = 0, head_in = head;
+  if constexpr (kHeads<C>) {
+    const HeadPlaces places(C.shape.op == Op::kGradInput ? p.y : p.x, p.H, C.shape.D);
+    column = places.column(head), head_in = places.axis(head);
+  }
   if constexpr (kBegins<C>) work.begin = weights.begin(first);
   const int end = slices(C.config) ? work.end : longest_k_range<C>(first, diag, blocks).blocks;
 #pragma unroll 1
@@ -38,7 +44,8 @@ __device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, 
     for (int i = 0; i < G::kBoxes; ++i) {
       int batch, feature;
       panels.locate<G::kBoxFeatures>(panel + i, batch, feature);
-      ptx::tma_prefetch_box(map_in, G::kTokens ? k : feature, G::kTokens ? feature : k, head, batch);
+      ptx::tma_prefetch_box(map_in, G::kTokens ? k : feature + column, G::kTokens ? feature : k, head_in,
+                            batch);
     }
     if constexpr (!G::kF32Weights && !G::kNumbers) {
 #pragma unroll

@@ -19,6 +19,7 @@
 #include "ptx/wgmma.cuh"
 #include "wgmma_sm90/epilogue.cuh"
 #include "wgmma_sm90/epilogue_panels.cuh"
+#include "wgmma_sm90/heads.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/prefetch.cuh"
 #include "wgmma_sm90/toeplitz.cuh"
@@ -39,12 +40,19 @@ template <Kernel C>
 constexpr bool kMayKeep = !Geometry<C>::kTokens && Geometry<C>::kCluster == 1 && C.config.tile_m == 128 &&
                           C.shape.T > 128 && C.shape.T <= 256;
 
-// The loading thread.
-template <Kernel C, class Walk>
+// The input, x or dy.
+template <Kernel C>
+__device__ __forceinline__ const Activations& input_of(const Params& p) {
+  return C.shape.op == Op::kGradInput ? p.y : p.x;
+}
+
+// The loading thread; kBrings: all of its warpgroup, who bring the input.
+template <Kernel C, bool kBrings, class Walk>
 __device__ __forceinline__ void load_product(const Params& p, const Ring<Geometry<C>>& ring, Walk walk,
                                              const Panels& panels, const Weights<C>& weights, int diag,
                                              int blocks, unsigned rank, const TensorMap& map_w,
-                                             const TensorMap& map_in, const TensorMap* map_residual) {
+                                             const TensorMap& map_in, const TensorMap* map_residual,
+                                             int thread) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
@@ -56,6 +64,13 @@ __device__ __forceinline__ void load_product(const Params& p, const Ring<Geometr
     int batch[G::kBoxes], feature[G::kBoxes];
 #pragma unroll
     for (int i = 0; i < G::kBoxes; ++i) panels.locate<G::kBoxFeatures>(panel + i, batch[i], feature[i]);
+    int head_in = head;  // of the input's map
+    if constexpr (kHeads<C> && !kBrings) {
+      const HeadPlaces places(input_of<C>(p), p.H, C.shape.D);
+      head_in = places.axis(head);
+#pragma unroll
+      for (int i = 0; i < G::kBoxes; ++i) feature[i] += places.column(head);
+    }
     if constexpr (multiplies_residual(C.shape)) {  // a stage for each warpgroup's 64 rows
 #pragma unroll 1
       for (int group = 0; group < (work.stores ? G::kConsumers : 0); ++group) {
@@ -83,7 +98,16 @@ __device__ __forceinline__ void load_product(const Params& p, const Ring<Geometr
       int skipped = 0;
 #pragma unroll
       for (int i = 0; i < G::kConsumers; ++i) skipped += unread(i) ? 1 : 0;
-      ptx::mbarrier_arrive_expect(full, G::kStageBytes - skipped * (G::kBytesA / G::kConsumers));
+      if constexpr (kBrings) {
+        bring_panels<C>(input_of<C>(p), panels, panel, head, p.B, k, persistent::Extents<C>(p).tokens,
+                        ring.b(at.stage), thread);
+        if (thread > 0) {
+          at.advance();
+          continue;
+        }
+      }
+      ptx::mbarrier_arrive_expect(full, G::kStageBytes - skipped * (G::kBytesA / G::kConsumers) -
+                                            (kBrings ? G::kPanels * kPanelBytes : 0));
       if (kSkips<C> && skipped > 0) ring.release_unread(at.stage, 4 * skipped);
       if constexpr (G::kNumbers) {
       } else if constexpr (G::kF32Weights) {
@@ -108,13 +132,13 @@ __device__ __forceinline__ void load_product(const Params& p, const Ring<Geometr
                                 weights.row(t), 0, head);
       }
 #pragma unroll
-      for (int i = 0; i < G::kBoxes; ++i) {
+      for (int i = 0; i < (kBrings ? 0 : G::kBoxes); ++i) {
         const unsigned box = ring.b(at.stage) + i * G::kBoxBytes;
         if constexpr (kMayKeep<C>)
-          ptx::tma_load(box, map_in, full, feature[i], k, head, batch[i],
+          ptx::tma_load(box, map_in, full, feature[i], k, head_in, batch[i],
                         persistent::output_exceeds_l2<C>(p) && persistent::output_has_whole_sectors<C>(p));
         else
-          ptx::tma_load(box, map_in, full, G::kTokens ? k : feature[i], G::kTokens ? feature[i] : k, head,
+          ptx::tma_load(box, map_in, full, G::kTokens ? k : feature[i], G::kTokens ? feature[i] : k, head_in,
                         batch[i]);
       }
       at.advance();
@@ -259,7 +283,9 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
   RingPosition<G::kStages> at;
   constexpr bool kExchanges = exchanges(C.shape);
   auto output = [&] {
-    if constexpr (kExchanges)
+    if constexpr (kHeads<C>)
+      return HeadOutput<C>(ring, C.shape.op == Op::kGradInput ? p.x : p.y, p.B, p.H, tokens, group);
+    else if constexpr (kExchanges)
       return ExchangedPanels<C>(ring, group);
     else
       return persistent::OutputPanels<G>(ring, group);
@@ -312,7 +338,12 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
                                 !kEmptyRows || multiplies_residual(C.shape) || any);
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {
-      if constexpr (kExchanges) {
+      if constexpr (kHeads<C>) {
+        output.store(
+            sum + 32 * i, [&](const float* v, unsigned(&r)[2]) { finish(v, nullptr, nullptr, r, nullptr); },
+            panels, panel + i * G::kParts, head, HeadPlaces(input_of<C>(p), p.H, C.shape.D).skew(head),
+            first + static_cast<int>(16 * warp));
+      } else if constexpr (kExchanges) {
         output.store(sum + 32 * i, finish);
       } else {
         output.store(
@@ -327,7 +358,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
       }
     }
   }
-  if constexpr (!kExchanges) output.finish();
+  if constexpr (!kExchanges && !kHeads<C>) output.finish();
 }
 
 template <Kernel C>
@@ -348,7 +379,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   using G = Geometry<C>;
   const persistent::Extents<C> z(p);
   const int blocks = (z.tokens + kPanel - 1) / kPanel;
-  const Panels panels{schedule::ceil_div(z.features, G::kBoxFeatures),
+  const Panels panels{schedule::ceil_div(persistent::reached_features(C.config, z.features), G::kBoxFeatures),
                       column_units(C.config, p.B, z.features)};
   const Weights<C> weights(z, blocks);
   const unsigned rank = persistent::rank_in_cluster<G>();
@@ -369,10 +400,19 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   // stream ran before. Only then may the next launch start: it knows of this one's wait for those before.
   persistent::split_roles<G>(
       [&](unsigned thread) {
+        if constexpr (kHeads<C>) {
+          if (!HeadPlaces(input_of<C>(p), p.H, C.shape.D).alike) {
+            ptx::wait_for_launches_before();
+            load_product<C, true>(p, ring, walk, panels, weights, z.diag, blocks, rank, map_w, map_in,
+                                  maps.residual, static_cast<int>(thread));
+            return;
+          }
+        }
         if (thread == 0) {
-          prefetch_first<C>(walk, panels, weights, z.diag, blocks, rank, map_w, map_in);
+          prefetch_first<C>(p, walk, panels, weights, z.diag, blocks, rank, map_w, map_in);
           ptx::wait_for_launches_before();
-          load_product<C>(p, ring, walk, panels, weights, z.diag, blocks, rank, map_w, map_in, maps.residual);
+          load_product<C, false>(p, ring, walk, panels, weights, z.diag, blocks, rank, map_w, map_in,
+                                 maps.residual, 0);
         }
         if constexpr (exchanges(C.shape)) {  // one of the next warps for each multiplying warpgroup
           if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers) {

@@ -532,6 +532,20 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Heads that begin inside a piece of 16 bytes: tiles, clusters, slices, boxes (copies and lanes in any order).
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 128x256:8:3:1:1:1:64 128x128:8:3:1:2:1:32 64x128:4:4:2:2:1:64 128x256:8:3:1:1:4:64 64x192:4:2:1:1:4:16 64x128:4:4:2:2:4:32)
+    name_parts(${run} tile warps stages split cluster begin box)
+    set(of_box "")
+    if(box LESS 64)
+      set(of_box ",box=${box}")
+    endif()
+    add_verify_test(heads.${tile}_${begin} heads${begin} --limit 3e8 --family wgmma_sm90
+                    --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x${begin}x${begin},cluster=${cluster}${of_box},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=4)
+  endforeach()
+endif()
+
 # wgmma_rows_sm90: tokens and features of a tile, stages; W packed, and as it lies (copies and lanes in any order).
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 256x128:8:4 192x128:8:3 128x128:8:2 256x64:4:2)

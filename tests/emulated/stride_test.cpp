@@ -50,6 +50,7 @@ const Kernel kKernels[] = {
     {"scan", "scan_grad_weight,dtype=bf16,B=2,H=3,T=135,D=40,epilogue=grad_input"},
     {"wgmma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,epilogue=bias+gelu+pre+gate+residual"},
     {"wgmma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,layout=bdt"},
+    {"wgmma_sm90", "grad_input,dtype=bf16,B=2,H=4,T=136,D=60"},
     {"wgmma_sm90", "grad_input,dtype=bf16,B=2,H=2,T=136,D=72,wdtype=f32,epilogue=residual"},
     {"wgmma_sm90", "grad_input,dtype=bf16,B=2,H=2,T=136,D=72,wdtype=f32", true},
     {"wgmma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=73,epilogue=bias+gelu+pre+gate+residual", false, true},

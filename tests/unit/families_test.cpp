@@ -479,6 +479,14 @@ TEST(Families, ActivationsArePackedWhereTmaCannotTakeThem) {
   // Rows of features may be read, not written, where they end inside 16 bytes.
   EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1084,align=16", 2 * kSlot),
             "pack_activations forward unpack_activations");
+  // Threads write heads that begin or end there, where rows lie whole pieces apart and nothing else has x's shape.
+  EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,H=8,T=512,D=135", 0), "forward");
+  EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,H=8,T=512,D=135,align=2,epilogue=gate",
+                    8 * 3 * int64_t{16} * 512 * 192 * 2),
+            "pack_activations forward unpack_activations");
+  EXPECT_EQ(
+      entries("wgmma_sm90", "forward,dtype=f16,B=16,H=7,T=512,D=135", 7 * 2 * int64_t{16} * 512 * 192 * 2),
+      "pack_activations forward unpack_activations");
   // bdt lies as the product takes it where tokens come in 16-byte pieces and nothing else has x's shape, but
   // a residual that is multiplied.
   EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1025,layout=bdt", 0), "forward");
