@@ -288,7 +288,7 @@ TEST_F(Wgmma, ProductsOfBroughtRowsAreNotSerialised) {
         continue;
       if (takes(index++, 2)) expect_parallel({problem, target_, family, config, false});
     }
-    EXPECT_EQ(seen.size(), 2u) << text;
+    EXPECT_EQ(seen.size(), problem.T <= 64 ? 4u : 2u) << text;  // stacks of short contexts beside tiles
   }
 }
 
