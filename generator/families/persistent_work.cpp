@@ -336,7 +336,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   if (triangle) work.busy = std::min(1.0, 1.4 * work.busy);
 
   const double sums = stacks                   ? 2.0 * stacked_rows * static_cast<double>(p.T)
-                      : triangle               ? static_cast<double>(p.T * (p.T + persistent::kPanel / 8)) / 2
+                      : triangle               ? static_cast<double>(p.T * (p.T + 8)) / 2
                       : weight::brings_rows(c) ? static_cast<double>(s.wide_sums()) *
                                                      std::pow(static_cast<double>(p.T) / tile_tokens(p), 2)
                                                : static_cast<double>(s.wide_sums());  // written of a part
