@@ -17,6 +17,12 @@ using persistent::Panels;
 template <Kernel C>
 inline constexpr bool kHeads = persistent::reads_heads(C.shape, C.config);
 
+// The input, x or dy.
+template <Kernel C>
+__device__ __forceinline__ const Activations& input_of(const Params& p) {
+  return C.shape.op == Op::kGradInput ? p.y : p.x;
+}
+
 inline constexpr int kLoaders = 128, kLoadersMeet = 8;  // threads; their named barrier
 
 // Panels from box `panel` on of 64 tokens from `k` on, features from the head's first one on, zeros outside: rows of any stride,

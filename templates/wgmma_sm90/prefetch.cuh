@@ -32,7 +32,7 @@ __device__ __forceinline__ void prefetch_first(const Params& p, Walk walk, const
   const int first = work.row * C.config.tile_m;
   int column = 0, head_in = head;
   if constexpr (kHeads<C>) {
-    const HeadPlaces places(C.shape.op == Op::kGradInput ? p.y : p.x, p.H, C.shape.D);
+    const HeadPlaces places(input_of<C>(p), p.H, C.shape.D);
     column = places.column(head), head_in = places.axis(head);
   }
   if constexpr (kBegins<C>) work.begin = weights.begin(first);

@@ -40,12 +40,6 @@ template <Kernel C>
 constexpr bool kMayKeep = !Geometry<C>::kTokens && Geometry<C>::kCluster == 1 && C.config.tile_m == 128 &&
                           C.shape.T > 128 && C.shape.T <= 256;
 
-// The input, x or dy.
-template <Kernel C>
-__device__ __forceinline__ const Activations& input_of(const Params& p) {
-  return C.shape.op == Op::kGradInput ? p.y : p.x;
-}
-
 // The loading thread; kBrings: all of its warpgroup, who bring the input.
 template <Kernel C, bool kBrings, class Walk>
 __device__ __forceinline__ void load_product(const Params& p, const Ring<Geometry<C>>& ring, Walk walk,
