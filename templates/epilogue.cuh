@@ -49,7 +49,7 @@ __device__ __forceinline__ void store_outputs(const Params& p, const At& at, con
       ptx::store_global<kSize>(at(p.pre), out.w);
     }
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) v[i] = activate<s.act>(v[i]);
+    for (int i = 0; i < kVec; ++i) v[i] = activate<s.act, kD>(v[i]);
     if constexpr (s.gate) {
       Raw<kD, kVec> gate;
       ptx::load_global<kSize>(gate.w, at(p.gate));

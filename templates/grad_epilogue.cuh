@@ -20,7 +20,7 @@ struct Activated {
 };
 
 // Both share their exponential. GELU (erf form): Phi(v) by Abramowitz and Stegun 7.1.26 on the side where
-// erfc is small, as activate_fast (activation.cuh): act' = Phi + v * density. Errors are around f32's last bits
+// erfc is small: act' = Phi + v * density. Errors are around f32's last bits
 // of 1 (tests/python/test_cuda_path.py), absolute: act' crosses zero.
 template <Activation A>
 __device__ __forceinline__ Activated activated(float v) {

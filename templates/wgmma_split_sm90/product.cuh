@@ -110,7 +110,7 @@ struct RowEpilogue {
     if constexpr (s.pre) write(p.pre, n, v);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      v[e] = activate<s.act>(v[e]);
+      v[e] = activate<s.act, DType::kF32>(v[e]);
       if constexpr (s.gate) v[e] *= gate[n][e];
       if constexpr (s.residual) v[e] += residual[n][e];
     }

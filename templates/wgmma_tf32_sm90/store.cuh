@@ -73,7 +73,7 @@ struct PanelEpilogue {
     if constexpr (s.pre)
       if (there() && token(i) < tokens)
         *reinterpret_cast<float2*>(column(p.pre) + token(i) * p.pre.row) = make_float2(v[0], v[1]);
-    v[0] = activate_fast<s.act>(v[0]), v[1] = activate_fast<s.act>(v[1]);
+    activate_pair<s.act, DType::kF32>(v[0], v[1]);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       if constexpr (s.gate) v[e] *= __uint_as_float(gate[i % kAtOnce][e]);

@@ -1,5 +1,5 @@
-// The activations of Hopper's epilogue on every finite number of 16 bits: W is the identity, so y is
-// act(x) rounded once. On the emulated device, and (with TRIGEN_TEST_GPU) on this machine's GPU.
+// The activations on every finite number of 16 bits, f32's of bf16's: W is the identity, so y is act(x) rounded once. On the emulated
+// device, and (with TRIGEN_TEST_GPU) on this machine's GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,20 +21,24 @@ struct Bounds {
   double relative;               // the approximation where v > -2, relative to the result
   double below_minus_2, beyond;  // absolute, for v in [-3, -2], and below -3
 };
-// GELU: from the polynomials' errors in double precision (templates/activation.cuh), and two units in
+// GELU: from the polynomials' errors in double precision (templates/activation.cuh), and some units in
 // the last place of f32 for the arithmetic. SiLU: the special-function unit's alone.
 constexpr double kUnit = 0x1p-23;
 Bounds bounds_of(DType type, Activation act) {
-  const double half = type == DType::kBF16 ? 0x1p-8 : 0x1p-11;
-  if (act == Activation::kSiLU) return {half, 8 * kUnit, 0x1p-26, 0x1p-26};
-  return type == DType::kBF16 ? Bounds{half, 0x1p-13, 1.3e-5, 1.1e-6} : Bounds{half, 0x1p-18, 5e-7, 2e-7};
+  const double half = type == DType::kBF16 ? 0x1p-8 : type == DType::kF16 ? 0x1p-11 : 0x1p-24;
+  if (act == Activation::kSiLU)
+    return type == DType::kF32 ? Bounds{half, 2 * kUnit, 5e-8, 4e-8}
+                               : Bounds{half, 8 * kUnit, 0x1p-26, 0x1p-26};
+  if (type == DType::kF32) return {half, 5 * kUnit, 6e-8, 1e-8};
+  return type == DType::kBF16 ? Bounds{half, 0x1p-15, 2e-6, 1.5e-7} : Bounds{half, 0x1p-19, 3e-7, 2e-7};
 }
 
 class Activations : public trigen::testing::HopperTest<const char*> {};
 
 TEST_P(Activations, AreWithinTheirBounds) {
   const Problem p = llvm::cantFail(parse_problem(GetParam()));
-  const Family& family = wgmma_sm90_family();
+  const bool wide = p.dtype == DType::kF32;
+  const Family& family = *llvm::cantFail(find_family(wide ? "simt" : "wgmma_sm90"));
   const Candidate candidate{p, &device_->target(), &family, family.configs(p, device_->target()).front(),
                             false};
   auto binary = compile(candidate, *nvrtc_, nullptr, code_for(*device_));
@@ -44,17 +48,19 @@ TEST_P(Activations, AreWithinTheirBounds) {
 
   auto bench = llvm::cantFail(Workbench::create(*device_, p));
   const ContextScope scope(device_->api(), bench->context());
-  const auto put = [&](Role role, const std::vector<uint16_t>& values) {
+  const size_t bytes = wide ? 4 : 2;
+  const auto put = [&](Role role, const std::vector<char>& values) {
     ASSERT_EQ(device_->api().cuMemcpyHtoD(reinterpret_cast<cuda::CUdeviceptr>(bench->data(0, role)),
-                                          values.data(), 2 * values.size()),
+                                          values.data(), values.size()),
               cuda::CUDA_SUCCESS);
   };
   constexpr int kNumbers = 1 << 16;
   ASSERT_EQ(p.B * p.T * p.D, kNumbers);
-  std::vector<uint16_t> x(kNumbers), w(static_cast<size_t>(p.T * p.T)), y(kNumbers);
+  std::vector<char> x(kNumbers * bytes), w(static_cast<size_t>(p.T * p.T) * bytes), y(kNumbers * bytes);
   for (int i = 0; i < kNumbers; ++i) {
-    x[static_cast<size_t>(i)] = static_cast<uint16_t>(i);
-    if (!std::isfinite(load_element(p.dtype, x.data(), i))) x[static_cast<size_t>(i)] = 0;
+    const auto pattern = static_cast<uint16_t>(i);
+    const float v = load_element(wide ? DType::kBF16 : p.dtype, &pattern, 0);
+    store_element(p.dtype, x.data(), i, std::isfinite(v) ? v : 0.0f);
   }
   for (int64_t t = 0; t < p.T; ++t)
     for (int64_t s = 0; s < p.T; ++s)
@@ -66,7 +72,7 @@ TEST_P(Activations, AreWithinTheirBounds) {
   ASSERT_FALSE(static_cast<bool>(error)) << take_error(std::move(error)).message;
   llvm::cantFail(bench->synchronize());
   ASSERT_EQ(device_->api().cuMemcpyDtoH(
-                y.data(), reinterpret_cast<cuda::CUdeviceptr>(bench->data(0, Role::kY)), 2 * y.size()),
+                y.data(), reinterpret_cast<cuda::CUdeviceptr>(bench->data(0, Role::kY)), y.size()),
             cuda::CUDA_SUCCESS);
 
   const Bounds bounds = bounds_of(p.dtype, p.epilogue.act);
@@ -93,7 +99,9 @@ INSTANTIATE_TEST_SUITE_P(Problems, Activations,
                          ::testing::Values("forward,dtype=bf16,B=16,T=64,D=64,epilogue=gelu",
                                            "forward,dtype=f16,B=16,T=64,D=64,epilogue=gelu",
                                            "forward,dtype=bf16,B=16,T=64,D=64,epilogue=silu",
-                                           "forward,dtype=f16,B=16,T=64,D=64,epilogue=silu"));
+                                           "forward,dtype=f16,B=16,T=64,D=64,epilogue=silu",
+                                           "forward,dtype=f32,B=16,T=64,D=64,epilogue=gelu",
+                                           "forward,dtype=f32,B=16,T=64,D=64,epilogue=silu"));
 
 }  // namespace
 }  // namespace trigen
