@@ -286,7 +286,7 @@ TEST_F(Wgmma, ProductsOfBroughtRowsAreNotSerialised) {
     for (const Config& config : family->configs(problem, *target_)) {
       if (config.activations != Access::kDirect || !seen.insert({config.tile_n, config.split_k > 1}).second)
         continue;
-      if (takes(index++, 2)) expect_parallel({problem, target_, family, config, false});
+      if (takes(index++, 3)) expect_parallel({problem, target_, family, config, false});
     }
     EXPECT_EQ(seen.size(), problem.T <= 64 ? 4u : 2u) << text;  // stacks of short contexts beside tiles
   }
@@ -371,7 +371,7 @@ TEST_F(WgmmaIterations, ProductsAreNotSerialised) {
     for (const Config& config : family->configs(problem, *target_)) {
       kinds.insert(std::to_string(config.stages) + ":" + std::to_string(config.cluster) + ":" +
                    std::to_string(config.split_k));
-      if (takes(index++, 3)) expect_parallel({problem, target_, family, config, false});
+      if (takes(index++, 5)) expect_parallel({problem, target_, family, config, false});
     }
     EXPECT_GE(kinds.size(), problem.T > 192 ? 4u : 6u) << text;
   }
@@ -400,7 +400,7 @@ TEST_F(WgmmaTf32, ProductsAreNotSerialised) {
                                  std::to_string(config.tile_n) + ":" + std::to_string(config.cluster);
         if ((*epilogue && !small && tried >= 2) || !tiles.insert(tile).second) continue;
         ++tried;
-        if (takes(static_cast<int>(tiles.size()), 4))
+        if (takes(static_cast<int>(tiles.size()), 7))
           expect_parallel({*problem, target_, family, config, false});
       }
       EXPECT_GT(tried, 0) << to_string(*problem);
@@ -435,7 +435,7 @@ TEST_F(Wgmma, TapsAreNotSerialised) {
                        std::to_string(config.cluster) + " " + text)
                .second)
         continue;
-      if (takes(static_cast<int>(seen.size()), 4)) expect_parallel({problem, target_, family, config, false});
+      if (takes(static_cast<int>(seen.size()), 7)) expect_parallel({problem, target_, family, config, false});
     }
   }
   EXPECT_GE(seen.size(), 40u);
