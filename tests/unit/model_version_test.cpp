@@ -18,6 +18,12 @@ constexpr const char* kProblems[] = {
     "grad_input,dtype=f16,B=16,T=1024,D=512",
     "grad_weight,dtype=bf16,B=16,T=512,D=512,epilogue=bias",
     "grad_weight,dtype=bf16,B=4,T=1024,D=128,K=4,wdtype=f32",
+    "forward,dtype=bf16,B=300,T=128,D=177,wdtype=f32,epilogue=gelu",
+    "grad_input,dtype=bf16,B=64,H=8,T=128,D=60",
+    "grad_weight,dtype=bf16,B=128,T=160,D=1024,epilogue=bias+zero_outside",
+    "grad_weight,dtype=bf16,B=1024,T=64,D=71,epilogue=bias",
+    "grad_weight,dtype=bf16,B=128,T=128,D=768,epilogue=bias+zero_outside",
+    "grad_weight,dtype=f32,B=512,T=96,D=364,K=2,math=tf32",
     "forward,dtype=f32,B=8,T=256,D=256,math=tf32",
     "decode,dtype=bf16,B=64,T=512,D=1024,rows=2",
     "scan,dtype=bf16,B=4,T=4096,D=1024,wdtype=f32",
@@ -26,6 +32,7 @@ constexpr const char* kProblems[] = {
     "grad_weight,dtype=bf16,B=16,T=1024,D=1024,w=toeplitz",
     "gram,dtype=bf16,B=1,T=1024,D=1024,epilogue=mirror",
     "gram,dtype=bf16,B=1,H=16,T=256,D=1024,epilogue=residual+mirror",
+    "gram,dtype=f16,B=1,H=19,T=104,D=6984,epilogue=mirror",
 };
 
 // The first three of each problem and target, as text.
