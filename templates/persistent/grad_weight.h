@@ -181,11 +181,14 @@ TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
 }
 
 // Blocks of the reduction for each block of the product. Where one of them fits beside the product's, they
-// are to begin at once when it ends, and to leave room for the launch after them. One for each, all of them there when the product
-// ends, where a tile's parts are many: few tiles of batches of at most 64 tokens (64,64,936 8.3 us with one, 8.7 with four, H200,
-// 2026-11-29; of 8 heads in 16 parts each four are faster, 126 and 132 us).
+// are to begin at once when it ends, and to leave room for the launch after them. Fewer where a tile's parts are many, on as many
+// SMs, H200, 2026-11-29: one for each, all of them there when the product ends, of batches of at most 64 tokens (64,64,936 8.3 us with
+// one, 8.7 with four; of 8 heads in 16 parts each four are faster, 126 and 132 us), two where tiles are 128 x 128 (128,128,768 in 66
+// parts 18.4 with two, 21.2 with four; 63,256,768 in 44 parts 20.8 and 20.1).
 TRIGEN_HOST_DEVICE constexpr int reduce_blocks(const Config& c) {
-  return stacks(c) && c.split_k > 32 ? 1 : admits_reduction(c) ? 4 : 8;
+  if (!admits_reduction(c)) return 8;
+  if (stacks(c)) return c.split_k > 32 ? 1 : 4;
+  return c.cluster == 1 && !holds_triangle(c) && c.split_k > 60 ? 2 : 4;
 }
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceSharedBytes = 4608;
@@ -195,14 +198,14 @@ TRIGEN_HOST_DEVICE constexpr int wide_loads(const Config& c) {
   return schedule::ceil_div(each, schedule::ceil_div(each, 9));
 }
 // Where parts hold whole batches (stacked.cuh): threads of such a block that have neighbours, runs of what is added, and loads that
-// a thread has under way: whole rounds of at most 10.
+// a thread has under way: whole rounds of at most 10, or 20 of single elements.
 inline constexpr int kStackedLanes = 8, kStackedRuns = kReduceThreads / kStackedLanes;
 TRIGEN_HOST_DEVICE constexpr int stacked_vec(int tokens) {
   return tokens > 32 ? 4 : 1;
 }  // neighbours of a thread
 TRIGEN_HOST_DEVICE constexpr int stacked_loads(const Config& c, int batches) {
   const int each = schedule::ceil_div(c.split_k * kConsumers * batches, kStackedRuns);
-  return schedule::ceil_div(each, schedule::ceil_div(each, 10));
+  return schedule::ceil_div(each, schedule::ceil_div(each, batches > 1 ? 20 : 10));
 }
 
 }  // namespace trigen::persistent::weight
