@@ -1,5 +1,5 @@
-// Family wgmma_taps_sm90: several taps, 16-bit data, on Hopper's warpgroup matrix instructions (sm_90a).
-// Forward and grad_input as below; grad_weight in weight.cuh.
+// Family wgmma_taps_sm90: several taps on Hopper's warpgroup matrix instructions (sm_90a), of 16-bit data, in grad_weight of f32 as
+// tf32, too. Forward and grad_input as below; grad_weight in weight.cuh and weight_tf32.cuh.
 //
 //   forward     y[d, t]  = sum over s, j of x[d + j - pad, s] P_j[t, s]     A = x^T,  B = P_j   (K-major)
 //   grad_input  dx[d, s] = sum over t, j of dy[d - j + pad, t] P_j[t, s]    A = dy^T, B = P_j^T (MN-major)
@@ -14,7 +14,8 @@
 //
 // Two warpgroups multiply 64 features by tile_m tokens each; of a third one, a warp loads P_j and three
 // transpose (contiguous tokens: one loads). The launch begins while W is still being packed: only the warp that
-// loads P_j waits for that. Slices (persistent/row_slices.h): a cluster's blocks share two row tiles of 64 tokens.
+// loads P_j waits for that. Of contexts of at most 64 tokens P_j is loaded once, where the ring has a stage for every tap, and only
+// the pieces of 16 tokens that there are are multiplied. Slices (persistent/row_slices.h): a cluster's blocks share two row tiles of 64 tokens.
 // The kernels take tensor maps after Params: packed W, the input, the output, then pre, gate and residual where
 // the problem has them; grad_weight dy and x.
 #pragma once

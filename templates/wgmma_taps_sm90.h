@@ -41,13 +41,28 @@ TRIGEN_HOST_DEVICE constexpr int extra_left(const Shape& s, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int features(const Shape& s, const Config& c) {
   return schedule::ceil_div(c.tile_n + extra_left(s, c) + s.K - 1, 8) * 8;
 }
-// Of a 64-token block of the input: panels as it is loaded, bytes as the product reads it, transposed to
+// Tokens of a block of the input: half as many where a context has no more.
+TRIGEN_HOST_DEVICE constexpr int block_tokens(const Shape& s, const Config& c) {
+  return s.T <= kPanel / 2 && !contiguous_tokens(s, c) ? kPanel / 2 : kPanel;
+}
+// Of a block: panels as it is loaded, bytes of one, and bytes as the product reads it, transposed to
 // [8 tokens][feature][token].
 TRIGEN_HOST_DEVICE constexpr int input_panels(const Shape& s, const Config& c) {
   return contiguous_tokens(s, c) ? 0 : schedule::ceil_div(features(s, c), kPanel);
 }
+TRIGEN_HOST_DEVICE constexpr int input_panel_bytes(const Shape& s, const Config& c) {
+  return 2 * kPanel * block_tokens(s, c);
+}
 TRIGEN_HOST_DEVICE constexpr int transposed_bytes(const Shape& s, const Config& c) {
-  return 128 * features(s, c);
+  return 2 * block_tokens(s, c) * features(s, c);
+}
+// Contexts of one block: of 16 tokens along k as many as it has are multiplied, and columns likewise.
+TRIGEN_HOST_DEVICE constexpr int token_pieces(const Shape& s) {
+  return s.T <= kPanel ? schedule::ceil_div(s.T, 16) : kPanel / 16;
+}
+// Their W stays in the ring, a tap in each stage, where that has the stages.
+TRIGEN_HOST_DEVICE constexpr bool keeps_weights(const Shape& s, const Config& c) {
+  return s.T <= kPanel && s.H == 1 && c.tile_m == kPanel && c.cluster == 1 && s.K <= c.stages;
 }
 // An epilogue with other tensors of the output's shape: they pass through shared memory beside the output.
 TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) { return s.pre || s.gate || s.residual; }
@@ -61,7 +76,8 @@ struct InputBuffers {
   int loaded = 2, transposed = 2;
 };
 TRIGEN_HOST_DEVICE constexpr int input_bytes(const Shape& s, const Config& c, const InputBuffers& buffers) {
-  return buffers.loaded * input_panels(s, c) * kPanelBytes + buffers.transposed * transposed_bytes(s, c);
+  return buffers.loaded * input_panels(s, c) * input_panel_bytes(s, c) +
+         buffers.transposed * transposed_bytes(s, c);
 }
 // Beside the weights and the input.
 TRIGEN_HOST_DEVICE constexpr int room(const Shape& s, const Config& c, const InputBuffers& buffers) {
@@ -104,8 +120,9 @@ TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return schedule::ceil_div(B * schedule::ceil_div(D, c.tile_n), persistent::sharers(c));
 }
 
-// grad_weight: a block of tile_m t by 64 s and a group of tile_n / 64 taps, by two warpgroups. Up to four taps are a group
-// of 128 t, 64 rows to a warpgroup; more are groups of eight of 64 t, four taps to a warpgroup.
+// grad_weight: a block of tile_m t by 64 s, or 128 s of two taps in f32, and a group of taps, by two warpgroups. Up to four taps are
+// a group of 128 t, 64 rows to a warpgroup; more are groups of eight of 64 t, four taps to a warpgroup. A step along k is a
+// swizzled row of 128 bytes, 64 features or 32 of f32.
 namespace weight {
 
 inline constexpr int kFewTaps = 4;   // of a group that has all taps: rows of dW are stored whole
@@ -113,25 +130,36 @@ inline constexpr int kManyTaps = 8;  // of a group that has some of them
 inline constexpr int kConsumers = 2;
 inline constexpr int kSumWarps = 4 * kConsumers;
 inline constexpr int kThreads = 128 * (kConsumers + 1);
-inline constexpr int kSumRegisters = 224;  // sums of four taps
 // Features of x that the taps of a group read for 64 of dy, from a multiple of 8 on.
 inline constexpr int kFeatures = 64 + 16;
 inline constexpr int kTransposed = 3;  // buffers of x
 inline constexpr int kTransposedBytes = 128 * kFeatures;
-inline constexpr int kReduceThreads = 64;
-inline constexpr int kReduceBlocks = 8;   // of the reduction for each block of the product
-inline constexpr int kSlices = 8;         // columns of a block in units of 8: the items of the reduction
+inline constexpr int kReduceThreads = 256;
+inline constexpr int kReduceWarps = kReduceThreads / 32;
+inline constexpr int kReduceBlocks = 2;  // of the reduction for each block of the product
+inline constexpr int kSlices = 8;  // 64 columns in units of 8: 16 rows of one are a warp's in the reduction
 inline constexpr int kStoreColumns = 32;  // that a warp stages at once of few taps
 // Steps of a shared item that a thread block takes, at least: each of its parts costs the reduction a read.
 inline constexpr int kLeastShare = 4;
 
 TRIGEN_HOST_DEVICE constexpr bool few(int taps) { return taps <= kFewTaps; }
-TRIGEN_HOST_DEVICE constexpr int group_taps(const Config& c) { return c.tile_n / kPanel; }
-TRIGEN_HOST_DEVICE constexpr bool divides_taps(const Config& c) { return !few(group_taps(c)); }
-TRIGEN_HOST_DEVICE constexpr int warpgroup_taps(const Config& c) {
-  return group_taps(c) / (divides_taps(c) ? kConsumers : 1);
+TRIGEN_HOST_DEVICE constexpr int group_taps(int taps) { return few(taps) ? taps : kManyTaps; }
+TRIGEN_HOST_DEVICE constexpr int warpgroup_taps(int taps) {
+  return few(taps) ? taps : kManyTaps / kConsumers;
 }
 TRIGEN_HOST_DEVICE constexpr int row_panels(const Config& c) { return c.tile_m / kPanel; }
+TRIGEN_HOST_DEVICE constexpr int column_panels(const Config& c, int taps) {
+  return c.tile_n / (kPanel * group_taps(taps));
+}
+// f32 data goes another way (weight_tf32.cuh): x is read as it lies, and threads shift dy.
+TRIGEN_HOST_DEVICE constexpr bool shifts_dy(DType dtype) { return dtype == DType::kF32; }
+// setmaxnreg. Sums of four taps are 128 registers; what is left of 16-bit data's is the transposing warps', of f32 the loading thread's.
+TRIGEN_HOST_DEVICE constexpr int load_registers(DType dtype) { return shifts_dy(dtype) ? 40 : 56; }
+TRIGEN_HOST_DEVICE constexpr int sum_registers(DType dtype) { return shifts_dy(dtype) ? 232 : 224; }
+// Features of a step.
+TRIGEN_HOST_DEVICE constexpr int step_features(DType dtype) {
+  return dtype == DType::kF32 ? kPanel / 2 : kPanel;
+}
 // f32 values of a part in the workspace.
 TRIGEN_HOST_DEVICE constexpr int sums(const Config& c) { return c.tile_m * c.tile_n; }
 // A row of f32 sums on its way to dW: the rows that a quarter or a half of a warp's stores reach (of 16 bytes, of 8
@@ -140,30 +168,43 @@ TRIGEN_HOST_DEVICE constexpr int store_pitch(int taps, int columns) {
   const int bytes = 4 * columns * taps, apart = taps == 2 ? 64 : taps == 3 ? 32 : 16;
   return bytes + (apart + 128 - bytes % 128) % 128;
 }
-// The reduction's, of 16 rows by 8 columns for each warp.
+// The reduction's, of 16 rows by 8 columns for each warp: rows on their way to dW; behind them what the warps of a block added
+// together, and of grad_bias.
+TRIGEN_HOST_DEVICE constexpr int reduce_store_bytes(int taps) {
+  return few(taps) ? 16 * store_pitch(taps, 8) : 0;
+}
 TRIGEN_HOST_DEVICE constexpr int reduce_bytes(int taps) {
-  return few(taps) ? kReduceThreads / 32 * 16 * store_pitch(taps, 8) : 0;
+  return kReduceWarps * (reduce_store_bytes(taps) + 512 * warpgroup_taps(taps) + 64);
+}
+// Does a unit of 16 rows by 8 columns, from (row, column) on, hold an element of the triangle? Parts have no others.
+TRIGEN_HOST_DEVICE constexpr bool reaches(const Shape& s, int row, int column) {
+  if (row >= s.T || column >= s.T) return false;
+  return s.fill == Fill::kLower ? column <= row + 15 + s.diag : column + 7 >= row + s.diag;
 }
 // 16 rows for each warp, of few taps.
-TRIGEN_HOST_DEVICE constexpr int store_bytes(const Config& c) {
-  return divides_taps(c) ? 0 : kSumWarps * 16 * store_pitch(group_taps(c), kStoreColumns);
+TRIGEN_HOST_DEVICE constexpr int store_bytes(int taps) {
+  return few(taps) ? kSumWarps * 16 * store_pitch(taps, kStoreColumns) : 0;
 }
-// A stage holds dy's panels and one of x.
-TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return (row_panels(c) + 1) * kPanelBytes; }
-TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * stage_bytes(c) + kTransposed * kTransposedBytes + store_bytes(c) + kBarrierBytes;
+// A stage holds panels of dy and of x.
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Shape& s, const Config& c) {
+  return (row_panels(c) + column_panels(c, s.K)) * kPanelBytes;
+}
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
+  return c.stages * stage_bytes(s, c) + (shifts_dy(s.dtype) ? 0 : kTransposed * kTransposedBytes) +
+         store_bytes(s.K) + kBarrierBytes;
 }
 
 // Stream-K schedule of the triangle's blocks. Items are counted by place in the triangle, a place's groups of
-// taps in a row. Whole rounds of items go one to a thread block, or with `raster` all of them; the k steps (64 features of
+// taps in a row. Whole rounds of items go one to a thread block, or with `raster` all of them; the k steps (features of
 // one batch element) of the rest are laid end to end, and every thread block takes an equal run. Incomplete sums go to
 // the workspace in f32, a second kernel adds them in a fixed order.
 struct StreamK {
   Fill fill;
   int diag;
-  int panels;         // of 64 rows of an item
+  int panels, width;  // of an item: 64 rows each, 64 columns each
   int columns, rows;  // columns of 64, rows of items
   int taps;           // groups of taps
+  int bias_group;     // beside which grad_bias is summed
   int sums;           // f32 values of a part
   int depth;          // k steps of an item
   int blocks;         // thread blocks
@@ -174,22 +215,31 @@ struct StreamK {
       : fill(s.fill),
         diag(s.diag),
         panels(row_panels(c)),
+        width(column_panels(c, s.K)),
         columns(schedule::ceil_div(s.T, kPanel)),
         rows(schedule::ceil_div(columns, panels)),
-        taps(schedule::ceil_div(s.K, group_taps(c))),
+        taps(schedule::ceil_div(s.K, group_taps(s.K))),
+        bias_group(shifts_dy(s.dtype) ? s.pad / group_taps(s.K) : 0),
         sums(weight::sums(c)),
-        depth(B * schedule::ceil_div(s.D, kPanel)),
+        depth(B * schedule::ceil_div(s.D, step_features(s.dtype))),
         blocks(blocks) {
     for (int row = 0; row < rows; ++row) places += span(row);
     items = places * taps * s.H;
     whole_items = c.raster > 0 ? items : items / blocks * blocks;
   }
+  // Columns of items that a row has, and their first one.
   TRIGEN_HOST_DEVICE constexpr int span(int row) const {
-    const int longest = fill == Fill::kLower ? schedule::min(panels * (row + 1), columns) - 1 : panels * row;
-    return persistent::KRange(fill, kPanel * longest, diag, columns).blocks;
+    return schedule::ceil_div(fill == Fill::kLower ? blocks_of(row) : columns, width) - first(row);
   }
   TRIGEN_HOST_DEVICE constexpr int first(int row) const {
-    return fill == Fill::kLower ? 0 : columns - span(row);
+    if (fill == Fill::kLower) return 0;
+    const int blocks = blocks_of(row);
+    return blocks == 0 ? schedule::ceil_div(columns, width) : (columns - blocks) / width;
+  }
+  // Columns of 64 that a row of items reaches.
+  TRIGEN_HOST_DEVICE constexpr int blocks_of(int row) const {
+    const int longest = fill == Fill::kLower ? schedule::min(panels * (row + 1), columns) - 1 : panels * row;
+    return persistent::KRange(fill, kPanel * longest, diag, columns).blocks;
   }
   TRIGEN_HOST_DEVICE constexpr int rest() const { return items - whole_items; }
   TRIGEN_HOST_DEVICE constexpr int length() const { return rest() * depth; }
@@ -201,6 +251,15 @@ struct StreamK {
   }
   TRIGEN_HOST_DEVICE constexpr int owner(int at) const {
     return static_cast<int>(((at + 1ll) * sharers() - 1) / length());
+  }
+  // Parts of a shared item, about.
+  TRIGEN_HOST_DEVICE constexpr int parts() const { return schedule::ceil_div(sharers(), rest()); }
+  // Do all warps of a block of the reduction add a unit's parts? Where that is fewer latencies: four parts are one and a unit another;
+  // for a block four of each warp, and a meeting.
+  TRIGEN_HOST_DEVICE constexpr bool adds_together() const {
+    const int units = rest() * width * kSlices * kSumWarps, adders = kReduceBlocks * blocks;
+    return schedule::ceil_div(units, adders) * (parts() + 8 * kReduceWarps) <
+           schedule::ceil_div(units, kReduceWarps * adders) * kReduceWarps * (parts() + 4);
   }
   // Offset of a thread block's incomplete sum in the workspace: of the item that it ends or of the item that
   // it begins.
@@ -216,7 +275,7 @@ struct StreamK {
   }
   // True if grad_bias of a row is summed beside this block: the row's first one.
   TRIGEN_HOST_DEVICE constexpr bool sums_bias(int row, int column, int group) const {
-    return group == 0 && column == first(row);
+    return group == bias_group && column == first(row);
   }
   TRIGEN_HOST_DEVICE constexpr void locate(int item, int& head, int& row, int& column, int& group) const {
     group = item % taps;

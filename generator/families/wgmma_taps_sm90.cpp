@@ -31,11 +31,12 @@ int weight_vector(const Problem& p) {
 // in 32 bits.
 std::optional<std::string> too_many_items(const Problem& p) {
   constexpr double kMost = 1 << 30, kMostShared = 256;
-  const auto panels = [](int64_t extent) {
-    const int64_t count = (extent + geometry::kPanel - 1) / geometry::kPanel;
+  const auto panels = [](int64_t extent, int panel) {
+    const int64_t count = (extent + panel - 1) / panel;
     return static_cast<double>(count);
   };
-  const double rows = panels(p.T), depth = panels(p.D) * static_cast<double>(p.B),
+  const double rows = panels(p.T, geometry::kPanel),
+               depth = panels(p.D, geometry::weight::step_features(p.dtype)) * static_cast<double>(p.B),
                all_rows = rows * static_cast<double>(p.H) *
                           std::ceil(static_cast<double>(p.K) / geometry::weight::kManyTaps),
                items = rows * all_rows;
@@ -98,6 +99,11 @@ class Product final : public PersistentKernel {
                            with_sections(p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster), {}, 2));
       }
     }
+    // Short contexts, all taps of W in the ring.
+    for (int tile_n : {128, 64}) {
+      const Config c = config(p, 64, tile_n, taps_of(p), 1);
+      if (geometry::keeps_weights(kernel_shape(p), c) && (tile_n == 64 || p.D > 64)) out.push_back(c);
+    }
     put_slices(p, target, out);
     return out;
   }
@@ -112,8 +118,10 @@ class Product final : public PersistentKernel {
     const TensorMapSpec input = map(forward ? MapSource::kX : MapSource::kY);
     const WeightOperand weights = packed_weights(p);
     prepare_weights(weights, plan);
-    product.maps = {weights.map, tokens ? with_rows(input, geometry::features(shape, c)) : input,
-                    map(forward ? MapSource::kY : MapSource::kX)};
+    product.maps = {
+        weights.map,
+        with_rows(input, tokens ? geometry::features(shape, c) : geometry::block_tokens(shape, c)),
+        map(forward ? MapSource::kY : MapSource::kX)};
     if (p.epilogue.pre) product.maps.push_back(map(MapSource::kPre));
     if (p.epilogue.gate) product.maps.push_back(map(MapSource::kGate));
     if (p.epilogue.residual) product.maps.push_back(map(MapSource::kResidual));
@@ -152,16 +160,20 @@ class TapWeight final : public PersistentKernel {
   std::vector<ConfigKey> keys(const Problem& p, const Config&) const override {
     const int taps = taps_of(p);
     const bool few = geometry::weight::few(taps);
-    const std::string why = few ? "grad_weight's tiles have 128 x 64 and all of 2 to 4 taps"
-                                : "grad_weight's tiles have 64 x 64 and 8 of 5 taps and more";
+    const int depth = geometry::weight::step_features(p.dtype);
+    const std::string why =
+        few ? "grad_weight's tiles have 128 x 64 and all of 2 to 4 taps, or 128 x 128 and two of f32"
+            : "grad_weight's tiles have 64 x 64 and 8 of 5 taps and more";
+    ConfigKey columns{&Config::tile_n, {64 * geometry::weight::group_taps(taps)}, why};
+    if (taps == 2 && geometry::weight::shifts_dy(p.dtype)) columns.allowed.push_back(256);
     ConfigKey raster{&Config::raster, {0}, "blocks share what whole rounds leave"};
     if (few)
       raster = {&Config::raster,
                 {0, 1},
                 "is 0 where blocks share what whole rounds leave, 1 where they share nothing"};
     return {{&Config::tile_m, {few ? 128 : 64}, why},
-            {&Config::tile_n, {64 * (few ? taps : geometry::weight::kManyTaps)}, why},
-            {&Config::tile_k, {64}, why},
+            columns,
+            {&Config::tile_k, {depth}, "a step is a swizzled row of 128 bytes"},
             {&Config::warps_m, {4}, why},
             {&Config::warps_n, {geometry::weight::kConsumers}, why},
             {&Config::cluster, {1}, why},
@@ -176,12 +188,14 @@ class TapWeight final : public PersistentKernel {
             blocks_key()};
   }
 
-  int stage_bytes(const Problem&, const Config& c) const override { return geometry::weight::stage_bytes(c); }
+  int stage_bytes(const Problem& p, const Config& c) const override {
+    return geometry::weight::stage_bytes(kernel_shape(p), c);
+  }
   bool fits(const Problem& p, const Config& c) const override {
     return shared_bytes(p, c) <= geometry::kSharedLimit;
   }
-  int64_t shared_bytes(const Problem&, const Config& c) const override {
-    return geometry::weight::shared_bytes(c);
+  int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    return geometry::weight::shared_bytes(kernel_shape(p), c);
   }
   int threads(const Problem&, const Config&) const override { return geometry::weight::kThreads; }
 
@@ -194,8 +208,10 @@ class TapWeight final : public PersistentKernel {
             completed(p, {.tile_m = 64, .tile_n = 64 * geometry::weight::kManyTaps, .stages = stages}));
       return out;
     }
-    for (int stages : {5, 6}) {
-      Config c = completed(p, {.tile_m = 128, .tile_n = 64 * taps, .stages = stages});
+    const bool wide = taps == 2 && geometry::weight::shifts_dy(p.dtype);
+    for (const auto& [columns, stages] : {std::pair{64, 5}, {64, 6}, {128, 5}}) {
+      if (columns > 64 && !wide) continue;
+      Config c = completed(p, {.tile_m = 128, .tile_n = columns * taps, .stages = stages});
       out.push_back(c);
       // Nothing to share, or all by one block a tile, where that leaves no more than three quarters of the blocks' time unused.
       const geometry::weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
@@ -211,7 +227,10 @@ class TapWeight final : public PersistentKernel {
   void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const uint32_t blocks = product.grid[0];
-    product.maps = {activation_map(p, MapSource::kY), activation_map(p, MapSource::kX)};
+    for (const MapSource source : {MapSource::kY, MapSource::kX}) {
+      const TensorMapSpec map = activation_map(p, source);
+      product.maps.push_back(geometry::weight::shifts_dy(p.dtype) ? rounded(map) : map);
+    }
     plan.launches.push_back(std::move(product));
     const geometry::weight::StreamK stream_k(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
     plan.workspace_bytes = stream_k.workspace_bytes();
@@ -233,14 +252,18 @@ class TapWeight final : public PersistentKernel {
 // have them in their k range.
 class TapSteps {
  public:
-  TapSteps(const Problem& p, const Config& c) : c_(c), taps_(static_cast<double>(p.K)) {
-    const Shape shape = kernel_shape(p);
+  TapSteps(const Problem& p, const Config& c)
+      : c_(c),
+        taps_(static_cast<double>(p.K)),
+        shape_(kernel_shape(p)),
+        buffers_(geometry::input_buffers(shape_, c)) {
     // Transposes of a block with 128 features and few taps; one buffer: the next block's loads wait for it. Contiguous
     // tokens need none.
     transposes_ =
-        geometry::contiguous_tokens(shape, c)
+        geometry::contiguous_tokens(shape_, c)
             ? 0
-            : geometry::features(shape, c) / 144.0 + (geometry::input_buffers(shape, c).loaded > 1 ? 0 : 1);
+            : geometry::features(shape_, c) / 144.0 * geometry::block_tokens(shape_, c) / geometry::kPanel +
+                  (buffers_.loaded > 1 ? 0 : 1);
   }
   // The kind of a step that `whole` panels take part in, and `crossing` ones with their diagonal block.
   size_t kind(int whole, int crossing) {
@@ -248,14 +271,25 @@ class TapSteps {
     const auto found = std::find(keys_.begin(), keys_.end(), key);
     if (found != keys_.end()) return static_cast<size_t>(found - keys_.begin());
     keys_.push_back(key);
-    // A diagonal block's columns begin with the first that has weights for 16 tokens of k: 16, 32, 48 and 64 of 64.
-    const double blocks = taps_ * (whole + 0.625 * crossing), loaded = taps_ * (whole + crossing);
+    // A diagonal block's columns begin with the first that has weights for 16 tokens of k: 16, 32, 48 and 64 of 64, or of a short
+    // context's pieces.
+    const int pieces = geometry::token_pieces(shape_);
+    const double blocks = taps_ * (whole * pieces * pieces / 16.0 + crossing * pieces * (pieces + 1) / 32.0);
     // A product of n columns takes n / 2 cycles, and its operands n / 4 + 20 to read.
-    steps.push_back({.products = blocks * geometry::kPanel * geometry::kPanel * c_.tile_n,
-                     .feed_bytes = loaded * geometry::kPanelBytes / persistent::sharers(c_),
-                     .loads = loaded / geometry::panels(c_),
-                     .operand_reads = (c_.tile_m / 4.0 + 20) / (c_.tile_m / 2.0),
-                     .transposes = transposes_});
+    const double columns = pieces == 4 ? c_.tile_m : crossing > 0 ? 8 * (pieces + 1) : 16 * pieces;
+    Step step{.products = blocks * geometry::kPanel * geometry::kPanel * c_.tile_n,
+              .operand_reads = (columns / 4 + 20) / (columns / 2),
+              .transposes = transposes_};
+    if (geometry::keeps_weights(shape_, c_)) {  // only the input comes: `loaded` blocks are on their way
+      step.feed_bytes =
+          static_cast<double>(geometry::input_panels(shape_, c_)) * geometry::input_panel_bytes(shape_, c_);
+      step.loads = static_cast<double>(std::max(c_.stages - 1, 1)) / buffers_.loaded;
+    } else {
+      const double loaded = taps_ * (whole + crossing);
+      step.feed_bytes = loaded * geometry::kPanelBytes / persistent::sharers(c_);
+      step.loads = loaded / geometry::panels(c_);
+    }
+    steps.push_back(step);
     return keys_.size() - 1;
   }
   std::vector<Step> steps;
@@ -263,22 +297,45 @@ class TapSteps {
  private:
   const Config& c_;
   double taps_, transposes_ = 1;
+  Shape shape_;
+  geometry::InputBuffers buffers_;
   std::vector<std::pair<int, int>> keys_;
 };
+
+// What parts of the shared items hold, of a whole item's sums.
+double kept_share(const Shape& shape, const geometry::weight::StreamK& s) {
+  const int rows = s.panels * geometry::kPanel, columns = s.width * geometry::kPanel;
+  int64_t kept = 0, all = 0;
+  for (int index = 0; index < s.rest(); index += s.taps) {
+    int head, row, column, group;
+    s.locate(s.whole_items + index, head, row, column, group);
+    for (int r = 0; r < rows; r += 16)
+      for (int at = 0; at < columns; at += 8, ++all)
+        kept += geometry::weight::reaches(shape, rows * row + r, columns * column + at) ? 1 : 0;
+  }
+  return static_cast<double>(kept) / static_cast<double>(all);
+}
 
 // Every block of the triangle and group of taps has as many steps, shared evenly.
 Work TapWeight::work(const Problem& p, const Target& target, const Config& c) const {
   namespace weight = geometry::weight;
   const weight::StreamK s(kernel_shape(p), c, static_cast<int>(p.B), target.sms);
-  constexpr double kPanel = geometry::kPanel;
   // Of the features that a step loads, those that it multiplies (Work::kLast, templates/wgmma_taps_sm90/weight.cuh).
-  const int panels = schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel);
-  const double multiplied =
-      weight::row_panels(c) > 1 ? 1 : schedule::ceil_div(static_cast<int>(p.D), 16) / (4.0 * panels);
-  Work work{.rates = weight::few(taps_of(p)) ? llvm::StringLiteral("taps_weight_few")
-                                             : llvm::StringLiteral("taps_weight"),
-            .steps = {{.products = kPanel * weight::sums(c) * multiplied,
-                       .feed_bytes = static_cast<double>(weight::stage_bytes(c))}},
+  const Shape shape = kernel_shape(p);
+  const bool tf32 = weight::shifts_dy(p.dtype);
+  const int features = weight::step_features(p.dtype),
+            panels = schedule::ceil_div(static_cast<int>(p.D), features);
+  const double multiplied = weight::row_panels(c) > 1 || tf32
+                                ? 1
+                                : schedule::ceil_div(static_cast<int>(p.D), features / 4) / (4.0 * panels);
+  const bool few = weight::few(taps_of(p));
+  Work work{.rates = tf32 && few ? llvm::StringLiteral("taps_weight_few_tf32")
+                     : tf32      ? llvm::StringLiteral("taps_weight_tf32")
+                     : few       ? llvm::StringLiteral("taps_weight_few")
+                                 : llvm::StringLiteral("taps_weight"),
+            .unit = tf32 ? Unit::kTensorTf32 : Unit::kTensor16,
+            .steps = {{.products = static_cast<double>(features) * weight::sums(c) * multiplied,
+                       .feed_bytes = static_cast<double>(weight::stage_bytes(shape, c))}},
             .tile = {.elements = static_cast<double>(weight::sums(c))},
             .stages = c.stages};
   put_runs(work, s.blocks, few_tiles(s.items, s.blocks), [&](int block) {
@@ -291,12 +348,15 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   work.all.tiles = s.whole_items + (s.rest() > 0 ? s.rest() + s.sharers() : 0);
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
-  if (s.rest() > 0) {  // eight columns of 16 rows a warp, its parts one after the other
-    const int rounds = schedule::ceil_div(s.rest() * weight::kSlices * weight::kSumWarps,
-                                          s.blocks * weight::kReduceBlocks * weight::kReduceThreads / 32);
+  if (s.rest() >
+      0) {  // eight columns of 16 rows a warp, or the warps of a block, its parts one after the other
+    const int together = s.adds_together() ? weight::kReduceWarps : 1,
+              units = s.width * weight::kSlices * weight::kSumWarps;
+    const int rounds = schedule::ceil_div(s.rest() * units * together,
+                                          s.blocks * weight::kReduceBlocks * weight::kReduceWarps);
     work.passes.push_back({.rates = "add_shares",
-                           .bytes = 4.0 * weight::sums(c) * (s.rest() + s.sharers()),
-                           .parts = rounds * schedule::ceil_div(s.sharers(), s.rest())});
+                           .bytes = 4.0 * weight::sums(c) * kept_share(shape, s) * (s.rest() + s.sharers()),
+                           .parts = rounds * schedule::ceil_div(s.parts(), together)});
   }
   put_copies(work, p, c);
   return work;
@@ -368,7 +428,8 @@ class WgmmaTapsSm90 final : public PersistentFamily {
     if (p.K < 2 || p.K > 32) return no("makes 2 to 32 taps, K=" + llvm::Twine(p.K));
     if (p.pad < 0 || p.pad >= p.K)
       return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");
-    if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
+    if (p.dtype == DType::kF32 && !(is_weight(p) && p.math == Math::kTF32))
+      return no("multiplies 16-bit data, and f32 data with math=tf32 for grad_weight");
     if (is_weight(p) ? needs_packed_activations(p) : product_access(p) == Access::kPacked)
       if (auto why = too_many_to_pack(p)) return why;
     const Epilogue& e = p.epilogue;

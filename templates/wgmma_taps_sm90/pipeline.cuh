@@ -25,17 +25,18 @@ struct Geometry : persistent::Geometry<persistent::ring_config(C.config), kWarpg
   static constexpr int kBytesA = 0;  // a stage holds weights alone
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kFeatures = features(s, c);
-  static constexpr int kInputPanels = input_panels(s, c);
+  static constexpr int kInputPanels = input_panels(s, c), kInputPanelBytes = input_panel_bytes(s, c);
   static constexpr int kInputBuffers = input_buffers(s, c).loaded,
                        kTransposedBuffers = input_buffers(s, c).transposed;
   static constexpr int kTransposedBytes = transposed_bytes(s, c);
   static constexpr bool kTokens = contiguous_tokens(s, c);
+  static constexpr bool kKeepsWeights = keeps_weights(s, c);
   static constexpr int kStorePanels = store_panels(s, c), kStoreBytes = store_bytes(s);
   static constexpr int kSharedBytes = shared_bytes(s, c);
   static constexpr int kBarrierBytes = wgmma_taps_sm90::kBarrierBytes;
   static constexpr int kOutput = kStages * kStageBytes;  // offsets in shared memory
   static constexpr int kInput = kOutput + kConsumers * kStorePanels * kStoreBytes;
-  static constexpr int kTransposed = kInput + kInputBuffers * kInputPanels * kPanelBytes;
+  static constexpr int kTransposed = kInput + kInputBuffers * kInputPanels * kInputPanelBytes;
 
   static_assert(s.dtype != DType::kF32 &&
                     (s.layout == Layout::kBTD || kTokens || packing::packs_activations(s, c)),
@@ -62,7 +63,7 @@ struct Shared : persistent::Ring<Geometry<C>> {
   using G = Geometry<C>;
   static constexpr int kLoaded = schedule::max(G::kInputBuffers, 2), kTransposed = G::kTransposedBuffers;
   __device__ __forceinline__ unsigned input(int buffer, int panel) const {
-    return this->base + G::kInput + (buffer * G::kInputPanels + panel) * kPanelBytes;
+    return this->base + G::kInput + (buffer * G::kInputPanels + panel) * G::kInputPanelBytes;
   }
   __device__ __forceinline__ unsigned transposed(int buffer) const {
     return this->base + G::kTransposed + buffer * G::kTransposedBytes;

@@ -25,6 +25,14 @@ __device__ __forceinline__ void load_weights(const Shared<C>& shared, const Work
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   ptx::wait_for_launches_before();  // the weights are being packed
+  if constexpr (G::kKeepsWeights) {
+    if (!Steps<C>(work).next()) return;
+    for (int place = 0; place < C.shape.K; ++place) {
+      ptx::mbarrier_arrive_expect(shared.full(place), kPanelBytes);
+      ptx::tma_load(shared.b(place), map_w, shared.full(place), 0, 0, tap_at<C>(place), 0);
+    }
+    return;
+  }
   persistent::RingPosition<G::kStages> at;
   for (Steps<C> now(work); now.next();) {
     int head, batch, feature;
@@ -78,17 +86,28 @@ struct InputOperand {
   }
 };
 
-// Products of a diagonal block's 16 tokens along k, number `kPart` in the order of the walk, with the columns
-// that have weights for them.
-template <Kernel C, int kCount, int kPart>
+// What a block has along k, in pieces of 16 tokens, and the columns of the panel with the fewest: a context of at most 64 tokens has
+// fewer, the last ones of a panel whose tokens run backwards.
+template <Kernel C>
+struct Pieces {
+  static constexpr int kTransposed = C.shape.op == Op::kGradInput;
+  static constexpr int kCount = token_pieces(C.shape), kColumns = 16 * kCount;
+  static constexpr int kFirst = Work<C>::kFlipped ? kPanel - kColumns : 0;
+  // Of descriptors: from piece to piece, and to the first column.
+  static constexpr int kStepA = InputOperand<C>::kStep, kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;
+  static constexpr int kStartB = kFirst * (kTransposed ? 2 : 128) >> 4;
+};
+
+// Products of 16 tokens along k, number `kPart` in the order of the walk, with all columns but `kLess`.
+template <Kernel C, int kCount, int kPart, int kLess>
 __device__ __forceinline__ void multiply_part(float (&sum)[32 * kCount], unsigned long long a,
                                               unsigned long long b, int accumulate) {
-  constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = InputOperand<C>::kStep,
-                kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;  // of 16 tokens
-  constexpr int kAt = Work<C>::kFill == Fill::kLower ? kPart : 3 - kPart;
+  using P = Pieces<C>;
+  constexpr int kAt = Work<C>::kFill == Fill::kLower ? kPart : P::kCount - 1 - kPart;
+  auto& own = reinterpret_cast<float(&)[32 * kCount - P::kFirst / 2]>(sum[P::kFirst / 2]);
   ptx::wgmma_fence();
-  ptx::wgmma_ss_width<C.shape.dtype, 64 * kCount - 16 * kPart, kTransposed>(
-      sum, a + kAt * kStepA, b + kAt * kStepB, kPart == 0 ? accumulate : 1);
+  ptx::wgmma_ss_width<C.shape.dtype, 64 * (kCount - 1) + P::kColumns - kLess, P::kTransposed>(
+      own, a + kAt * P::kStepA, b + P::kStartB + kAt * P::kStepB, kPart == 0 ? accumulate : 1);
 }
 
 // The products of one tap in one step. kDiagonal: the last panel's block crosses the diagonal, and of every
@@ -97,20 +116,20 @@ __device__ __forceinline__ void multiply_part(float (&sum)[32 * kCount], unsigne
 template <Kernel C, int kCount, bool kDiagonal>
 __device__ __forceinline__ void multiply_tap(float (&all)[C.config.tile_m / 2], unsigned long long a,
                                              unsigned long long b, int accumulate) {
-  constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = InputOperand<C>::kStep,
-                kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;
+  using P = Pieces<C>;
+  constexpr int kLess = kDiagonal ? 16 : 0;
   auto& sum = reinterpret_cast<float(&)[32 * kCount]>(all);
-  if constexpr (kDiagonal) {
-    multiply_part<C, kCount, 0>(sum, a, b, accumulate);
-    multiply_part<C, kCount, 1>(sum, a, b, accumulate);
-    multiply_part<C, kCount, 2>(sum, a, b, accumulate);
-    multiply_part<C, kCount, 3>(sum, a, b, accumulate);
+  if constexpr (kDiagonal || P::kCount < 4) {
+    multiply_part<C, kCount, 0, 0>(sum, a, b, accumulate);
+    if constexpr (P::kCount > 1) multiply_part<C, kCount, 1, kLess>(sum, a, b, accumulate);
+    if constexpr (P::kCount > 2) multiply_part<C, kCount, 2, 2 * kLess>(sum, a, b, accumulate);
+    if constexpr (P::kCount > 3) multiply_part<C, kCount, 3, 3 * kLess>(sum, a, b, accumulate);
   } else {
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      ptx::wgmma_ss<C.shape.dtype, 64 * kCount, 0, kTransposed>(sum, a + i * kStepA, b + i * kStepB,
-                                                                accumulate | i);
+      ptx::wgmma_ss<C.shape.dtype, 64 * kCount, 0, P::kTransposed>(sum, a + i * P::kStepA, b + i * P::kStepB,
+                                                                   accumulate | i);
   }
   ptx::wgmma_commit();
 }
@@ -128,12 +147,13 @@ __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2],
   unsigned long long a = InputOperand<C>::first(shared.transposed(input), group);
 #pragma unroll 1
   for (int place = 0; place < C.shape.K; ++place) {
-    ptx::mbarrier_wait(shared.full(now.at.stage), now.at.parity);
-    multiply_tap<C, kCount, kDiagonal>(sum, a, ptx::descriptor(shared.b(now.at.stage), kPanelBytes),
-                                       now.accumulate);
+    const int stage = G::kKeepsWeights ? place : now.at.stage;
+    ptx::mbarrier_wait(shared.full(stage), G::kKeepsWeights ? 0 : now.at.parity);
+    multiply_tap<C, kCount, kDiagonal>(sum, a, ptx::descriptor(shared.b(stage), kPanelBytes), now.accumulate);
     ptx::wgmma_wait<1>();
     // The stage that the group of products before this one read is free.
-    if (follows || place > 0) shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
+    if (!G::kKeepsWeights && (follows || place > 0))
+      shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
     if (follows && place == 0) shared.release_input(now.input_before(), lane);
     now.at.advance();
     now.accumulate = 1;
@@ -169,7 +189,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_m / 2],
   } else {
     ptx::wgmma_wait<0>();
     if (now.accumulate == 0) return;
-    shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
+    if (!G::kKeepsWeights) shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
     shared.release_input(now.input_before(), lane);
   }
 }

@@ -1,4 +1,4 @@
-// The input: 64 tokens by the features of a tile and its halo, through TMA; contiguous features are then
+// The input: a block of 64 or 32 tokens by the features of a tile and its halo, through TMA; contiguous features are then
 // transposed by three warps.
 #pragma once
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_input(const Shared<C>& shared, const Work<C
   int head, batch, feature;
   work.locate(at.tile.column, head, batch, feature);
   const int first = feature - left_halo(C.shape) - extra_left(C.shape, C.config), token = work.token(at.step);
-  ptx::mbarrier_arrive_expect(shared.loaded(buffer), G::kInputPanels * kPanelBytes);
+  ptx::mbarrier_arrive_expect(shared.loaded(buffer), G::kInputPanels * G::kInputPanelBytes);
 #pragma unroll
   for (int i = 0; i < G::kInputPanels; ++i)
     ptx::tma_load(shared.input(buffer, i), map_in, shared.loaded(buffer), first + i * kPanel, token, head,
@@ -63,7 +63,8 @@ template <Kernel C>
 __device__ __forceinline__ void transpose_input(const Shared<C>& shared, const Work<C>& work, unsigned warp,
                                                 unsigned lane, const TensorMap& map_in) {
   using G = Geometry<C>;
-  constexpr int kChunks = G::kFeatures / 8, kUnits = 2 * kChunks;  // of 8 features by 32 tokens
+  constexpr int kChunks = G::kFeatures / 8, kHalves = block_tokens(C.shape, C.config) / 32,
+                kUnits = kHalves * kChunks;  // of 8 features by 32 tokens
   const bool leader = warp == 0 && lane == 0;
   Steps<C> now(work), ahead(work);
   if (leader)
@@ -76,7 +77,7 @@ __device__ __forceinline__ void transpose_input(const Shared<C>& shared, const W
     const unsigned to = shared.transposed(into.stage);
 #pragma unroll 4
     for (unsigned unit = warp; unit < kUnits; unit += 3) {
-      const unsigned chunk = unit / 2, half = unit % 2;
+      const unsigned chunk = unit / kHalves, half = unit % kHalves;
       unsigned word[4];
       // 128-byte swizzle: 16-byte chunk ^ row % 8.
       ptx::ldmatrix_x4_trans(word, shared.input(from.stage, chunk / 8) + (32 * half + lane) * 128 +

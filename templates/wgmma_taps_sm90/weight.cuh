@@ -2,123 +2,16 @@
 //
 // A thread block sums 64 or 128 t by 64 s and a group of taps (wgmma_taps_sm90.h): A = dy, read into registers once
 // for all taps, B = x^T, transposed once in shared memory as in transpose.cuh and read MN-major: k is the
-// feature, a row of 16 bytes, so that a tap is a shift of the descriptor's start by a row.
+// feature, a row of 16 bytes, so that a tap is a shift of the descriptor's start by a row. f32 data: weight_tf32.cuh.
 #pragma once
 
 #include "pack_activations.h"
-#include "params.h"
-#include "persistent/roles.cuh"
-#include "persistent/weight_store.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
-#include "types.cuh"
-#include "wgmma_taps_sm90.h"
-#include "wgmma_taps_sm90/weight_rows.cuh"
+#include "wgmma_taps_sm90/weight_tf32.cuh"
 
 namespace trigen::wgmma_taps_sm90::weight {
-
-using persistent::RingPosition;
-using persistent::weight::fill_zeros;
-using persistent::weight::write_bias;
-
-// Barriers: panels of dy and of x have landed and are free again; x lies transposed, is used up.
-template <Kernel C>
-struct Shared {
-  static constexpr int kStages = C.config.stages;
-  static constexpr int kDyBytes = row_panels(C.config) * kPanelBytes;
-  static_assert(8 * (4 * kStages + 2 * kTransposed) <= kBarrierBytes, "the barriers fit");
-  unsigned base, barriers;
-
-  __device__ __forceinline__ unsigned dy(int stage) const { return base + stage * kDyBytes; }
-  __device__ __forceinline__ unsigned x(int stage) const {
-    return base + kStages * kDyBytes + stage * kPanelBytes;
-  }
-  __device__ __forceinline__ unsigned transposed(int buffer) const {
-    return base + kStages * stage_bytes(C.config) + buffer * kTransposedBytes;
-  }
-  __device__ __forceinline__ unsigned store() const { return transposed(kTransposed); }
-  __device__ __forceinline__ unsigned dy_full(int stage) const { return barriers + 8 * stage; }
-  __device__ __forceinline__ unsigned dy_empty(int stage) const { return dy_full(kStages + stage); }
-  __device__ __forceinline__ unsigned x_full(int stage) const { return dy_full(2 * kStages + stage); }
-  __device__ __forceinline__ unsigned x_empty(int stage) const { return dy_full(3 * kStages + stage); }
-  __device__ __forceinline__ unsigned ready(int buffer) const { return dy_full(4 * kStages + buffer); }
-  __device__ __forceinline__ unsigned done(int buffer) const { return ready(kTransposed + buffer); }
-
-  __device__ __forceinline__ void init() const {
-    for (int stage = 0; stage < kStages; ++stage) {
-      ptx::mbarrier_init(dy_full(stage), 1);
-      ptx::mbarrier_init(dy_empty(stage), kSumWarps);
-      ptx::mbarrier_init(x_full(stage), 1);
-      ptx::mbarrier_init(x_empty(stage), 1);
-    }
-    for (int buffer = 0; buffer < kTransposed; ++buffer) {
-      ptx::mbarrier_init(ready(buffer), 1);
-      ptx::mbarrier_init(done(buffer), kSumWarps);
-    }
-    ptx::mbarrier_fence_init();
-  }
-};
-
-template <Kernel C>
-struct Work {
-  static constexpr int kSteps = schedule::ceil_div(C.shape.D, kPanel);  // of one batch element
-  // The feature of x that a group's first tap multiplies with dy's first; x is loaded from a multiple of 8 on.
-  __device__ __forceinline__ static int first(int group) {
-    return group_taps(C.config) * group - C.shape.pad;
-  }
-  // Pieces of 16 features that a batch element's last panel is multiplied by. (A second version of a step costs the
-  // sums of all columns of two row panels a copy of their registers: they spill.)
-  static constexpr int kLast = row_panels(C.config) > 1
-                                   ? 4
-                                   : schedule::ceil_div(C.shape.D - kPanel * (kSteps - 1), 16);
-};
-
-template <Config c>
-inline constexpr persistent::Warpgroups kWarpgroups{.consumers = kConsumers,
-                                                    .load_registers = load_registers(c),
-                                                    .sum_registers = kSumRegisters,
-                                                    .register_threads = kThreads};
-template <Kernel C>
-struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
-  static_assert(C.shape.dtype != DType::kF32 &&
-                    (C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config)),
-                "16-bit data, features contiguous");
-  static_assert(C.shape.T > 0 && C.shape.K > 1, "sizes are compiled in");
-};
-
-// The loading thread. In a batch element x has one panel more than dy: the last panel's taps read into it.
-template <Kernel C>
-__device__ __forceinline__ void load(const Shared<C>& shared, const StreamK& stream_k,
-                                     const TensorMap& map_dy, const TensorMap& map_x) {
-  using W = Work<C>;
-  RingPosition<C.config.stages> at_dy, at_x;
-  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
-  for (WorkTile work; walk.next(work);) {
-    int head, row, column, group;
-    stream_k.locate(work.item, head, row, column, group);
-    const int shift = W::first(group) & ~7;
-    const auto load_x = [&](int batch, int feature) {
-      ptx::mbarrier_wait(shared.x_empty(at_x.stage), at_x.parity ^ 1);
-      ptx::mbarrier_arrive_expect(shared.x_full(at_x.stage), kPanelBytes);
-      ptx::tma_load(shared.x(at_x.stage), map_x, shared.x_full(at_x.stage), feature + shift, kPanel * column,
-                    head, batch);
-      at_x.advance();
-    };
-    for (int step = work.begin; step < work.end; ++step) {
-      const int batch = step / W::kSteps, feature = (step - batch * W::kSteps) * kPanel;
-      if (step == work.begin || feature == 0) load_x(batch, feature);
-      ptx::mbarrier_wait(shared.dy_empty(at_dy.stage), at_dy.parity ^ 1);
-      ptx::mbarrier_arrive_expect(shared.dy_full(at_dy.stage), Shared<C>::kDyBytes);
-#pragma unroll
-      for (int panel = 0; panel < row_panels(C.config); ++panel)
-        ptx::tma_load(shared.dy(at_dy.stage) + panel * kPanelBytes, map_dy, shared.dy_full(at_dy.stage),
-                      feature, C.config.tile_m * row + kPanel * panel, head, batch);
-      at_dy.advance();
-      load_x(batch, feature + kPanel);
-    }
-  }
-}
 
 // Three warps, `warp` 0 to 2.
 template <Kernel C>
@@ -151,82 +44,16 @@ __device__ __forceinline__ void transpose(const Shared<C>& shared, const StreamK
       }
       ptx::fence_async_shared();
       ptx::named_barrier(3, 96);
-      const bool ends = step + 1 == work.end || (step + 1) % Work<C>::kSteps == 0;
+      const bool last = ends<C>(work, step);
       if (warp == 0 && lane == 0) {
         ptx::mbarrier_arrive(shared.ready(to.stage));
         ptx::mbarrier_arrive(shared.x_empty(at.stage));
-        if (ends) ptx::mbarrier_arrive(shared.x_empty(next.stage));
+        if (last) ptx::mbarrier_arrive(shared.x_empty(next.stage));
       }
       at = next;
-      if (ends) at.advance();
+      if (last) at.advance();
       to.advance();
     }
-  }
-}
-
-// A block's row that this warp's 16 begin with.
-template <Kernel C>
-__device__ __forceinline__ unsigned first_row() {
-  return threadIdx.x / 32 % (C.config.tile_m / 16) * 16;
-}
-
-// dW[row, column, tap .. tap + 3].
-template <Kernel C>
-__device__ __forceinline__ void write_taps(const Params& p, int head, int row, int column, int tap,
-                                           float (&v)[4]) {
-  constexpr Shape s = C.shape;
-  constexpr DType kW = s.wdtype;
-  constexpr bool kVector = s.K % 4 == 0 && C.config.vec_c == 4;
-  if (row >= s.T || column >= s.T || tap >= s.K) return;
-  const bool inside = s.fill == Fill::kLower ? column <= row + s.diag : column >= row + s.diag;
-  if (!inside && !s.zero_outside) return;
-  auto* const to = static_cast<Storage<kW>*>(p.w) +
-                   (head * p.w_head + row * p.w_row + static_cast<long long>(column) * s.K + tap);
-  if constexpr (s.accumulate) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (tap + i < s.K) v[i] += to_float<kW>(to[i]);
-  }
-  if (!inside) v[0] = v[1] = v[2] = v[3] = 0.0f;
-  if constexpr (kVector && kW == DType::kF32) {
-    *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
-  } else if constexpr (kVector) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(pack<kW>(v[0], v[1]), pack<kW>(v[2], v[3]));
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (tap + i < s.K) to[i] = from_float<kW>(v[i]);
-  }
-}
-
-// Writes a thread's sums of columns [8 * slice, 8 * slice + 8): sum[tap][4] in the order of wgmma.cuh.
-template <Kernel C, class Sum>
-__device__ __forceinline__ void write_slice(const Params& p, int head, int row, int column, int group,
-                                            int slice, int thread, const Sum& sum) {
-  const int lane = thread % 32, tap = kManyTaps * group + 4 * (thread / 128);
-  row = kPanel * row + thread / 32 % 4 * 16 + lane / 4;
-  column = kPanel * column + 8 * slice + lane % 4 * 2;
-#pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    float v[4] = {sum(0, e), sum(1, e), sum(2, e), sum(3, e)};
-    write_taps<C>(p, head, row + e / 2 * 8, column + e % 2, tap, v);
-  }
-}
-
-// Zeros into the blocks outside every row's span.
-template <Kernel C>
-__device__ __forceinline__ void write_zeros(const Params& p, const StreamK& stream_k) {
-  constexpr Shape s = C.shape;
-  const int lane = static_cast<int>(threadIdx.x % 32), blocks = static_cast<int>(gridDim.x);
-  for (int all = static_cast<int>(blockIdx.x * kSumWarps + threadIdx.x / 32); all < s.H * s.T;
-       all += kSumWarps * blocks) {
-    const int head = all / s.T, row = all - head * s.T, item = row / C.config.tile_m;
-    const int begin = s.fill == Fill::kLower ? kPanel * stream_k.span(item) : 0;
-    const int end = s.fill == Fill::kLower ? s.T : schedule::min(kPanel * stream_k.first(item), s.T);
-    if (begin < end)
-      fill_zeros<s.wdtype>(static_cast<Storage<s.wdtype>*>(p.w) +
-                               (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * s.K),
-                           (end - begin) * s.K, lane);
   }
 }
 
@@ -239,66 +66,6 @@ __device__ __forceinline__ void add_rows(float (&bias)[2], const unsigned (&a)[4
     for (int j = 0; j < 4; ++j)
       bias[j % 2] += to_float<kType>(static_cast<unsigned short>(a[i][j])) +
                      to_float<kType>(static_cast<unsigned short>(a[i][j] >> 16));
-}
-
-// The block of dW that a work tile sums.
-struct Block {
-  int head, row, column, group;
-  bool part, begins;  // an incomplete sum; its first part
-  __device__ __forceinline__ Block(const StreamK& stream_k, const WorkTile& work)
-      : part(work.end - work.begin < stream_k.depth), begins(work.begin == 0) {
-    stream_k.locate(work.item, head, row, column, group);
-  }
-};
-
-template <Kernel C>
-__device__ __forceinline__ void store_bias(const Params& p, const StreamK& stream_k, const Block& block,
-                                           const float (&bias)[2]) {
-  if (threadIdx.x % 4 != 0) return;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int own = static_cast<int>(first_row<C>() + threadIdx.x % 32 / 4) + 8 * r;
-    if (block.part)
-      static_cast<float*>(p.workspace)[stream_k.bias_slot(static_cast<int>(blockIdx.x), block.begins) + own] =
-          bias[r];
-    else
-      write_bias<C>(p, block.head, C.shape.T, C.config.tile_m * block.row + own, bias[r]);
-  }
-}
-
-// The sums go to the workspace or to dW.
-template <Kernel C, int kTaps>
-__device__ __forceinline__ void store(const Params& p, unsigned staged, const StreamK& stream_k,
-                                      const Block& block, const float (&sum)[kTaps][32]) {
-  constexpr int kLanes = 32 * kSumWarps, kAtOnce = kStoreColumns / 8;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  if (block.part) {
-    // 16 bytes a thread, one thread after the other, as `reduce` reads them.
-    auto* const to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) +
-                                               stream_k.slot(static_cast<int>(blockIdx.x), block.begins)) +
-                     thread;
-#pragma unroll
-    for (int slice = 0; slice < kSlices; ++slice)
-#pragma unroll
-      for (int tap = 0; tap < kTaps; ++tap)
-        to[(kTaps * slice + tap) * kLanes] = make_float4(sum[tap][4 * slice], sum[tap][4 * slice + 1],
-                                                         sum[tap][4 * slice + 2], sum[tap][4 * slice + 3]);
-    return;
-  }
-  if constexpr (few(C.shape.K)) {
-    staged += thread / 32 * 16 * store_pitch(kTaps, kStoreColumns);
-#pragma unroll
-    for (int slice = 0; slice < kSlices; slice += kAtOnce)
-      store_rows<C, kStoreColumns>(p, staged, block.head,
-                                   C.config.tile_m * block.row + static_cast<int>(first_row<C>()),
-                                   kPanel * block.column + 8 * slice, lane,
-                                   [&](int i, int tap, int e) { return sum[tap][4 * (slice + i) + e]; });
-  } else {
-#pragma unroll
-    for (int slice = 0; slice < kSlices; ++slice)
-      write_slice<C>(p, block.head, block.row, block.column, block.group, slice, thread,
-                     [&](int tap, int e) { return sum[tap][4 * slice + e]; });
-  }
 }
 
 // All taps of the first 16 * kPieces features of a step. A's registers are free afterwards; the other warpgroup
@@ -326,8 +93,8 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
                                          unsigned group) {
   using W = Work<C>;
   constexpr DType kType = C.shape.dtype;
-  constexpr bool kDividesTaps = divides_taps(C.config);
-  constexpr int kTaps = warpgroup_taps(C.config);
+  constexpr bool kDividesTaps = !few(C.shape.K);
+  constexpr int kTaps = warpgroup_taps(C.shape.K);
   const unsigned lane = threadIdx.x % 32;
   // Row lane % 16 of the warp's, 16-byte chunk 2 i + lane / 16 of 16 features.
   const unsigned line = (first_row<C>() + lane % 16) * 128;
@@ -352,8 +119,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
         if (with_bias) add_rows<kType>(bias, a);
       ptx::mbarrier_wait(shared.ready(from.stage), from.parity);
       const unsigned long long b = ptx::descriptor_plain_mn(
-          shared.transposed(from.stage) +
-              ((W::first(block.group) & 7) + (kDividesTaps ? kTaps * group : 0)) * 16,
+          shared.transposed(from.stage) + (W::kAhead + (kDividesTaps ? kTaps * group : 0)) * 16,
           16 * kFeatures);
       if (W::kLast < 4 && (step + 1) % W::kSteps == 0)
         multiply_step<kType, W::kLast>(sum, a, b, step > work.begin);
@@ -369,15 +135,6 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
     }
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) ptx::pin(sum[tap]);
-    if constexpr (C.shape.bias) {
-      if (with_bias) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          bias[r] += __shfl_xor_sync(~0u, bias[r], 1);
-          bias[r] += __shfl_xor_sync(~0u, bias[r], 2);
-        }
-      }
-    }
     if (with_bias) store_bias<C>(p, stream_k, block, bias);
     store<C>(p, shared.store(), stream_k, block, sum);
   }
@@ -386,7 +143,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, const TensorMap& map_x) {
   const unsigned base = ptx::shared_address(persistent::shared_memory());
-  const Shared<C> shared{base, base + static_cast<unsigned>(shared_bytes(C.config)) - kBarrierBytes};
+  const Shared<C> shared{base, base + static_cast<unsigned>(shared_bytes(C.shape, C.config)) - kBarrierBytes};
   persistent::prepare<Geometry<C>>([&] { shared.init(); }, map_dy, map_x);
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();  // the reduction waits for what is written here
@@ -394,64 +151,90 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   persistent::split_roles<Geometry<C>>(
       [&](unsigned) {
         const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        if (warp > 0)
-          transpose<C>(shared, stream_k, warp - 1, lane);
-        else if (lane == 0)
-          load<C>(shared, stream_k, map_dy, map_x);
+        if (warp == 0 && lane == 0) load<C>(shared, stream_k, map_dy, map_x);
+        if constexpr (!kShiftsDy<C>) {
+          if (warp > 0) transpose<C>(shared, stream_k, warp - 1, lane);
+        }
       },
       [&](unsigned group) {
         if constexpr (C.shape.zero_outside)
           write_zeros<C>(p, stream_k);  // while the first panels are on their way
-        multiply<C>(p, shared, stream_k, group);
+        if constexpr (kShiftsDy<C>)
+          multiply_tf32<C>(p, shared, stream_k, group);
+        else
+          multiply<C>(p, shared, stream_k, group);
       });
 }
 
-// The second kernel: adds the parts of every shared item, a warp 8 columns of 16 rows at a time.
+// The second kernel: adds the parts of every shared item, 8 columns of 16 rows at a time: a warp, or where an item has many parts the
+// warps of a block.
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {
-  constexpr int kTaps = warpgroup_taps(C.config), kUnits = kSlices * kSumWarps;
+  constexpr int kTaps = warpgroup_taps(C.shape.K), kUnits = kBlockColumns<C> / 8 * kSumWarps;
+  constexpr int kStoreBytes = reduce_store_bytes(C.shape.K);
   const StreamK stream_k(C.shape, C.config, p.B, static_cast<int>(gridDim.x) / kReduceBlocks);
+  if (stream_k.rest() == 0) return;
+  const bool together = stream_k.adds_together();
   const int lane = static_cast<int>(threadIdx.x % 32), own_warp = static_cast<int>(threadIdx.x / 32),
-            warps = static_cast<int>(gridDim.x) * (kReduceThreads / 32);
+            warps = together ? kReduceWarps : 1, adders = static_cast<int>(gridDim.x) * kReduceWarps / warps;
+  unsigned char* const shared = persistent::shared_memory();
+  auto* const added = reinterpret_cast<float4(*)[kTaps][32]>(shared + kReduceWarps * kStoreBytes);
+  auto* const added_bias = reinterpret_cast<float(*)[16]>(added + kReduceWarps);
   ptx::wait_for_launches_before();
-  for (int all = static_cast<int>(blockIdx.x) * (kReduceThreads / 32) + own_warp;
-       all < stream_k.rest() * kUnits; all += warps) {
+  for (int all = static_cast<int>(blockIdx.x) + (together ? 0 : own_warp * static_cast<int>(gridDim.x));
+       all < stream_k.rest() * kUnits; all += adders) {
     const int index = all / kUnits, slice = all % kUnits / kSumWarps, warp = all % kSumWarps;
     const int first = stream_k.owner(index * stream_k.depth),
               last = stream_k.owner((index + 1) * stream_k.depth - 1);
     if (first == last) continue;
-    const auto part = [&](int block, int tap) {
-      return reinterpret_cast<const float4*>(
-          static_cast<const float*>(p.workspace) +
-          stream_k.slot(block, block == first))[((kTaps * slice + tap) * kSumWarps + warp) * 32 + lane];
-    };
-    float4 sum[kTaps];
-#pragma unroll
-    for (int tap = 0; tap < kTaps; ++tap) sum[tap] = part(first, tap);
-#pragma unroll 4
-    for (int block = first + 1; block <= last; ++block)
-#pragma unroll
-      for (int tap = 0; tap < kTaps; ++tap) {
-        const float4 v = part(block, tap);
-        sum[tap].x += v.x, sum[tap].y += v.y, sum[tap].z += v.z, sum[tap].w += v.w;
-      }
     int head, row, column, group;
     stream_k.locate(stream_k.whole_items + index, head, row, column, group);
-    if constexpr (C.shape.bias) {
-      if (slice == 0 && lane < 16 && warp < C.config.tile_m / 16 && stream_k.sums_bias(row, column, group)) {
-        const auto* const from = static_cast<const float*>(p.workspace) + 16 * warp + lane;
-        float v = from[stream_k.bias_slot(first, true)];
-        for (int block = first + 1; block <= last; ++block) v += from[stream_k.bias_slot(block, false)];
-        write_bias<C>(p, head, C.shape.T, C.config.tile_m * row + 16 * warp + lane, v);
+    const int top = C.config.tile_m * row + 16 * warp % C.config.tile_m,
+              first_column = kBlockColumns<C> * column + 8 * slice;
+    const int from = first + (together ? own_warp : 0);
+    float4 sum[kTaps] = {};
+    if (reaches(C.shape, top, first_column)) {
+#pragma unroll(16 / kTaps)
+      for (int block = from; block <= last; block += warps)
+#pragma unroll
+        for (int tap = 0; tap < kTaps; ++tap) {
+          const float4 v = reinterpret_cast<const float4*>(
+              static_cast<const float*>(p.workspace) +
+              stream_k.slot(block, block == first))[((kTaps * slice + tap) * kSumWarps + warp) * 32 + lane];
+          sum[tap].x += v.x, sum[tap].y += v.y, sum[tap].z += v.z, sum[tap].w += v.w;
+        }
+    }
+    const bool with_bias = C.shape.bias && slice == 0 && lane < 16 && warp < C.config.tile_m / 16 &&
+                           stream_k.sums_bias(row, column, group);
+    float bias = 0;
+    if (with_bias)
+      for (int block = from; block <= last; block += warps)
+        bias += static_cast<const float*>(
+            p.workspace)[stream_k.bias_slot(block, block == first) + 16 * warp + lane];
+    if (together) {
+      __syncthreads();  // the unit before has been read
+#pragma unroll
+      for (int tap = 0; tap < kTaps; ++tap) added[own_warp][tap][lane] = sum[tap];
+      if (with_bias) added_bias[own_warp][lane] = bias;
+      __syncthreads();
+      if (own_warp > 0) continue;
+#pragma unroll
+      for (int other = 1; other < kReduceWarps; ++other) {
+#pragma unroll
+        for (int tap = 0; tap < kTaps; ++tap) {
+          const float4 v = added[other][tap][lane];
+          sum[tap].x += v.x, sum[tap].y += v.y, sum[tap].z += v.z, sum[tap].w += v.w;
+        }
+        if (with_bias) bias += added_bias[other][lane];
       }
     }
+    if constexpr (C.shape.bias)
+      if (with_bias) write_bias<C>(p, head, C.shape.T, top + lane, bias);
     const auto own = [&](int tap, int e) {
       return e == 0 ? sum[tap].x : e == 1 ? sum[tap].y : e == 2 ? sum[tap].z : sum[tap].w;
     };
     if constexpr (few(C.shape.K)) {
-      constexpr int kWarpBytes = reduce_bytes(kTaps) / (kReduceThreads / 32);
-      store_rows<C, 8>(p, ptx::shared_address(persistent::shared_memory()) + own_warp * kWarpBytes, head,
-                       C.config.tile_m * row + 16 * warp, kPanel * column + 8 * slice, lane,
+      store_rows<C, 8>(p, ptx::shared_address(shared) + own_warp * kStoreBytes, head, top, first_column, lane,
                        [&](int, int tap, int e) { return own(tap, e); });
     } else {
       write_slice<C>(p, head, row, column, group, slice, 32 * warp + lane, own);

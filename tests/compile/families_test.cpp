@@ -65,7 +65,8 @@ std::vector<Case> cases() {
        {"forward,dtype=f16,B=4,T=192,D=64,K=4", "forward,dtype=bf16,wdtype=f32,B=8,H=2,T=200,D=136,K=16",
         "forward,dtype=bf16,B=8,T=512,D=256,K=8,epilogue=bias+gelu+pre+gate+residual",
         "grad_input,dtype=bf16,B=4,T=192,D=64,K=4,epilogue=residual",
-        "grad_input,dtype=f16,B=8,T=512,D=256,K=3"})
+        "grad_input,dtype=f16,B=8,T=512,D=256,K=3", "forward,dtype=bf16,B=256,T=32,D=256,K=16,epilogue=bias",
+        "grad_weight,dtype=f32,B=64,T=96,D=364,K=2,math=tf32,epilogue=bias"})
     out.push_back({problem, false});
   // Short contexts, which have one, too.
   for (const char* problem :
@@ -427,7 +428,13 @@ TEST_F(Wgmma, TapsAreNotSerialised) {
         "grad_weight,dtype=f16,wdtype=f32,B=8,T=1001,D=104,K=3,fill=upper,diag=5,epilogue=bias+accumulate+"
         "zero_outside",
         "grad_weight,dtype=bf16,wdtype=f32,B=4,T=1024,D=128,K=4",
-        "grad_weight,dtype=bf16,B=32,H=2,T=511,D=72,K=4,epilogue=bias+accumulate"}) {
+        "grad_weight,dtype=bf16,B=32,H=2,T=511,D=72,K=4,epilogue=bias+accumulate",
+        "grad_weight,dtype=f32,B=512,T=96,D=364,K=2,math=tf32,epilogue=bias+zero_outside",
+        "grad_weight,dtype=f32,B=8,T=1001,D=104,K=3,math=tf32,fill=upper,diag=5,epilogue=bias+accumulate",
+        "grad_weight,dtype=f32,B=4,T=2048,D=128,K=4,math=tf32,epilogue=bias",
+        "grad_weight,dtype=f32,B=64,T=256,D=512,K=16,math=tf32,epilogue=bias+zero_outside",
+        "forward,dtype=bf16,B=2048,T=32,D=2048,K=16,epilogue=bias",
+        "grad_input,dtype=f16,B=512,T=48,D=768,K=3,epilogue=residual"}) {
     const Problem problem = value_of(parse_problem(text));
     for (const Config& config : family->configs(problem, *target_)) {
       if (config.raster > 0) continue;

@@ -359,8 +359,15 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                     --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=${slices},vec=1x8x8,cluster=${slices},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
+  # Contexts of at most 64 tokens with all taps of W in the ring, several tiles for each block; by rows alone, as one config reads one layout.
+  foreach(run 64x128:8:16 64x64:4:3)
+    name_parts(${run} tile warps stages)
+    add_verify_test(taps.short_${tile}_${stages} taps_short
+                    --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=1,blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5 TRIGEN_EMULATED_SMS=3)
+  endforeach()
   # With the model's choice.
-  foreach(list weight weight_few odd)
+  foreach(list weight weight_few odd short_copied)
     add_verify_test(taps.${list} taps_${list}
                     --limit 2e8 --family wgmma_taps_sm90)
   endforeach()
@@ -373,6 +380,18 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     endif()
     add_verify_test(taps.weight_${list}_${tile}_${stages} taps_weight_${list}
                     --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=4x2,stages=${stages},splitk=1${rest},vec=${vec},cluster=1,blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5 TRIGEN_EMULATED_SMS=7)
+  endforeach()
+  # The same of f32 data as tf32.
+  add_verify_test(taps.weight_tf32 taps_weight_tf32 --limit 2e8 --family wgmma_taps_sm90)
+  foreach(run 2:128x256:3:4x4x4:0 2:128x128:6:4x4x4:1 3:128x192:4:4x4x1:0 8:64x512:4:4x4x4:0)
+    name_parts(${run} taps tile stages vec raster)
+    set(rest "")
+    if(raster)
+      set(rest ",raster=${raster}")
+    endif()
+    add_verify_test(taps.weight_tf32_${taps}_${tile}_${stages} taps_weight_tf32_${taps}
+                    --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x32,warps=4x2,stages=${stages},splitk=1${rest},vec=${vec},cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5 TRIGEN_EMULATED_SMS=7)
   endforeach()
 endif()

@@ -122,7 +122,9 @@ std::string missing(const std::string& family, const Cell& cell) {
            : cell.taps > 1      ? "has one tap"
                                 : "";
   if (family == "wgmma_taps_sm90")
-    return !sixteen ? "multiplies f16 and bf16" : cell.taps < 2 ? "has two taps or more" : "";
+    return !sixteen && (cell.type != "tf32" || product) ? "multiplies f16 and bf16, and tf32 for grad_weight"
+           : cell.taps < 2                              ? "has two taps or more"
+                                                        : "";
   return "?";
 }
 

@@ -98,9 +98,9 @@ TEST(Packing, SmallWeightsHaveManyBlocks) {
 namespace trigen::wgmma_taps_sm90::weight {
 namespace {
 
-Shape shape_of(int T, int D, int H, int K, int diag, Fill fill) {
+Shape shape_of(int T, int D, int H, int K, int diag, Fill fill, DType dtype = DType::kBF16) {
   Shape s{};
-  s.op = Op::kGradWeight;
+  s.op = Op::kGradWeight, s.dtype = dtype, s.pad = (K - 1) / 2;
   s.T = T, s.D = D, s.H = H, s.K = K, s.diag = diag, s.fill = fill;
   return s;
 }
@@ -145,11 +145,12 @@ void check(const Shape& s, const Config& c, int B, int blocks) {
     EXPECT_EQ(parts[item], expected) << "item " << item;
   }
   int touched = 0;
+  const int columns = kPanel * stream_k.columns, width = kPanel * stream_k.width;
   for (int row = 0; row < stream_k.rows; ++row)
-    for (int column = 0; column < stream_k.columns; ++column) {
-      const int begin = c.tile_m * row, end = std::min(begin + c.tile_m, kPanel * stream_k.columns);
-      const bool kept = s.fill == Fill::kLower ? kPanel * column <= end - 1 + s.diag
-                                               : kPanel * column + kPanel - 1 >= begin + s.diag;
+    for (int column = 0; width * column < columns; ++column) {
+      const int begin = c.tile_m * row, end = std::min(begin + c.tile_m, columns),
+                last = std::min(width * (column + 1), columns) - 1;
+      const bool kept = s.fill == Fill::kLower ? width * column <= end - 1 + s.diag : last >= begin + s.diag;
       touched += kept;
       for (int head = 0; head < s.H; ++head)
         for (int group = 0; group < stream_k.taps; ++group)
@@ -170,14 +171,21 @@ TEST(TapsWeight, EveryStepOfEveryBlockOnce) {
   check(shape_of(512, 1024, 1, 16, 0, Fill::kLower), tile(16), 32, 132);
   check(shape_of(1024, 1024, 1, 8, 0, Fill::kLower), tile(8), 16, 132);
   check(shape_of(512, 2048, 1, 3, 0, Fill::kLower), tile(3), 4, 132);
+  Config wide = tile(2);  // two panels of columns
+  wide.tile_n = 256;
+  check(shape_of(96, 364, 1, 2, 0, Fill::kLower, DType::kF32), wide, 512, 132);
+  check(shape_of(458, 36, 2, 2, -70, Fill::kUpper, DType::kF32), wide, 2, 132);
+  check(shape_of(458, 36, 2, 2, 470, Fill::kUpper, DType::kF32), wide, 2, 132);
   std::mt19937 random(7);
   for (int i = 0; i < 200; ++i) {
     const int taps = 2 + static_cast<int>(random() % 31);
     Config c = tile(taps);
     c.raster = static_cast<int>(few(taps) && random() % 2 == 0);
+    const DType dtype = random() % 2 ? DType::kF32 : DType::kBF16;
+    if (shifts_dy(dtype) && taps == 2) c.tile_n *= 2;
     check(shape_of(1 + static_cast<int>(random() % 900), 1 + static_cast<int>(random() % 300),
                    1 + static_cast<int>(random() % 3), taps, static_cast<int>(random() % 400) - 200,
-                   random() % 2 ? Fill::kLower : Fill::kUpper),
+                   random() % 2 ? Fill::kLower : Fill::kUpper, dtype),
           c, 1 + static_cast<int>(random() % 9), 1 + static_cast<int>(random() % 140));
   }
 }

@@ -18,7 +18,7 @@ trigen_grad_weight(const __grid_constant__ trigen::Params p,
   trigen::wgmma_taps_sm90::run<kKernel>(p, map0, map1);
 }
 
-extern "C" __global__ void __launch_bounds__(64)
+extern "C" __global__ void __launch_bounds__(256)
 trigen_reduce(const __grid_constant__ trigen::Params p) {
   trigen::wgmma_taps_sm90::reduce<kKernel>(p);
 }
