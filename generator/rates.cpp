@@ -93,7 +93,9 @@ constexpr Key<LoopRates> kLoopKeys[] = {
     {"spill", &LoopRates::spill, Dimension::kCount},
     {"access", &LoopRates::access, Dimension::kCount},
     {"narrow", &LoopRates::narrow, Dimension::kCount},
+    {"cut", &LoopRates::cut, Dimension::kCount},
     {"conversion", &LoopRates::conversion, Dimension::kCount},
+    {"spread", &LoopRates::spread, Dimension::kCount},
     {"activation", &LoopRates::activation, Dimension::kCount},
     {"exchange_access", &LoopRates::exchange_access, Dimension::kCycles},
 };

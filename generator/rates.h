@@ -81,7 +81,9 @@ struct LoopRates {
   double spill = 0;                         // of a step, for any spill
   double access = 0;                        // instructions: address, predicate, access, shared store
   double narrow = 1;                        // an asynchronous copy of 4 or 8 bytes a lane, over one of 16
+  double cut = 0;                           // of a vector that is cut out of two, its row's tap decoded
   double conversion = 0;                    // instructions of one converted element
+  double spread = 0;                        // of one element of several taps, stored alone
   double activation = 0;                    // instructions of one element's GELU; SiLU takes half
   double exchange_access = 0;               // each access of a thread to a tensor beside the output
   bool operator==(const LoopRates&) const = default;

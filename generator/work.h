@@ -24,6 +24,8 @@ struct TileLoad {
   bool staged = false;       // through registers, not by cp.async
   bool converted = false;    // to another type on the way
   int pieces = 1;            // aligned vectors that one is cut out of
+  bool decoded = false;      // these by a row's tap, which each access finds anew
+  bool spread = false;       // taps of a vector stored apart, element by element
 };
 
 // One turn of a block's main loop. A loop may have several kinds of them.

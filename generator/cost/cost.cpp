@@ -72,6 +72,21 @@ struct Finish {
   double first_share = 0;  // of the blocks' time, that of Work::first
 };
 
+// Blocks that share SMs, one kind of steps.
+Finish shared_finish(const CostInput& in, const Occupancy& resident, int blocks) {
+  llvm::SmallVector<double, 8> steps;
+  for (int n = 1; n <= blocks; ++n)
+    steps.push_back(step_seconds(in, in.work.steps[0], n, resident.spill_bytes));
+  const double tile = tile_seconds(in);
+  llvm::SmallVector<SharedRun, 64> runs;
+  for (const Run& run : in.work.runs) runs.push_back({run.steps[0], run.tiles * tile, run.count});
+  const SharedFinish finish = shared_makespan(runs, in.work.repeats, in.work.grid, in.device.sms, steps);
+  Finish out{.balanced = finish.balanced, .seconds = finish.seconds};
+  const auto seconds = [&](const Run& run) { return run.steps[0] * steps.back() + run.tiles * tile; };
+  if (in.work.first_bytes > 0) out.first_share = seconds(in.work.first) / seconds(in.work.all);
+  return out;
+}
+
 Finish finish_of(const CostInput& in, const Occupancy& resident) {
   const Work& work = in.work;
   // A grid smaller than the machine leaves one block on an SM. Blocks without work count: they end at once,
@@ -80,6 +95,9 @@ Finish finish_of(const CostInput& in, const Occupancy& resident) {
   const int blocks =
       static_cast<int>(std::clamp(std::ceil(work.grid * std::max(1, work.cluster) / in.device.sms), 1.0,
                                   static_cast<double>(resident.blocks)));
+  // FFMA fills an SM's issue slots, and neighbours' ends with them.
+  if (work.loop == Loop::kInterleaved && work.unit != Unit::kFp32 && blocks > 1)
+    return shared_finish(in, resident, blocks);
   llvm::SmallVector<double, 8> steps;
   for (const Step& step : work.steps) steps.push_back(step_seconds(in, step, blocks, resident.spill_bytes));
   const double tile = tile_seconds(in);

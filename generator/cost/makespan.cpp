@@ -1,6 +1,9 @@
 #include "generator/cost/makespan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <queue>
+#include <vector>
 
 #include "llvm/ADT/SmallVector.h"
 
@@ -48,7 +51,119 @@ class Machine {
   double finish_;
 };
 
+// An SM whose blocks share its units.
+class Sharing {
+ public:
+  struct Block {
+    double steps, end_seconds;
+  };
+
+  bool empty() const { return blocks_.empty(); }
+  // To the next end of a block; that time.
+  double advance(llvm::ArrayRef<double> step_seconds) {
+    for (;;) {
+      const auto stepping = static_cast<size_t>(
+          std::count_if(blocks_.begin(), blocks_.end(), [](const Block& b) { return b.steps > 0; }));
+      const double step = stepping > 0 ? step_seconds[stepping - 1] : 0;
+      double least = INFINITY;
+      for (const Block& b : blocks_) least = std::min(least, b.steps > 0 ? b.steps * step : b.end_seconds);
+      pass(least, step);
+      const auto ended = std::find_if(blocks_.begin(), blocks_.end(),
+                                      [](const Block& b) { return b.steps <= 0 && b.end_seconds <= 0; });
+      if (ended == blocks_.end()) continue;
+      blocks_.erase(ended);
+      return now_;
+    }
+  }
+  void put(Block block) { blocks_.push_back(block); }
+
+ private:
+  void pass(double seconds, double step) {
+    constexpr double kNothing = 1e-15;  // of a step, and seconds
+    now_ += seconds;
+    for (Block& b : blocks_) {
+      if (b.steps > 0) {
+        b.steps -= seconds / step;
+        if (b.steps * step < kNothing) b.steps = 0;
+      } else if ((b.end_seconds -= seconds) < kNothing) {
+        b.end_seconds = 0;
+      }
+    }
+  }
+  llvm::SmallVector<Block, 8> blocks_;
+  double now_ = 0;
+};
+
 }  // namespace
+
+SharedFinish shared_makespan(llvm::ArrayRef<SharedRun> runs, int64_t repeats, double grid, int64_t sms,
+                             llvm::ArrayRef<double> step_seconds) {
+  constexpr int64_t kSimulatedRounds = 3;
+  const auto most = static_cast<int64_t>(step_seconds.size());
+  const int64_t slots = sms * most;
+  // Of an end, what blocks beside it do not fill: they would have to step faster for that.
+  const double faster = most > 1 ? step_seconds[most - 1] / step_seconds[most - 2] : 1;
+  const double shown = most > 1 ? std::clamp(most - (most - 1) * faster, 0.0, 1.0) : 1;
+  const auto own = [&](const SharedRun& run) {
+    return std::max(run.steps * step_seconds[most - 1] + shown * run.end_seconds,
+                    run.steps * step_seconds[0] + run.end_seconds);
+  };
+  int64_t each = 0;  // of a repeat
+  double all = 0;
+  for (const SharedRun& run : runs) {
+    each += run.count;
+    all += own(run) * static_cast<double>(run.count);
+  }
+  const int64_t blocks = each * repeats;
+  if (blocks <= 0) return {};
+  SharedFinish out{.balanced = all * static_cast<double>(repeats) / static_cast<double>(slots)};
+
+  // The last blocks alone are simulated: beyond some rounds the start does not show any more.
+  int64_t skipped = std::max<int64_t>(0, blocks - kSimulatedRounds * slots);
+  const int64_t whole = skipped / each;
+  double before = all * static_cast<double>(whole);
+  skipped -= whole * each;
+  // Blocks without work take places of the first round.
+  const double spread = std::clamp(grid / static_cast<double>(blocks), 1.0,
+                                   std::max(1.0, static_cast<double>(slots) / static_cast<double>(blocks)));
+  std::vector<Sharing> machine(static_cast<size_t>(sms));
+  using Event = std::pair<double, int64_t>;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> ends;  // of an SM's next block
+  int64_t dealt = 0;
+  const auto advance = [&](int64_t sm) {
+    if (!machine[sm].empty()) ends.push({machine[sm].advance(step_seconds), sm});
+  };
+  for (int64_t repeat = whole; repeat < repeats; ++repeat)
+    for (const SharedRun& run : runs) {
+      const int64_t taken = std::min(skipped, run.count);
+      before += own(run) * static_cast<double>(taken);
+      skipped -= taken;
+      for (int64_t i = taken; i < run.count; ++i) {
+        if (dealt < std::min(slots, blocks)) {
+          const auto place = static_cast<int64_t>(static_cast<double>(dealt++) * spread);
+          machine[place % sms].put({run.steps, run.end_seconds});
+          if (dealt == slots)
+            for (int64_t sm = 0; sm < sms; ++sm) advance(sm);
+          continue;
+        }
+        const int64_t sm = ends.top().second;
+        ends.pop();
+        machine[sm].put({run.steps, run.end_seconds});
+        advance(sm);
+      }
+    }
+  if (dealt < slots)
+    for (int64_t sm = 0; sm < sms; ++sm) advance(sm);
+  double last = 0;
+  while (!ends.empty()) {
+    last = ends.top().first;
+    const int64_t sm = ends.top().second;
+    ends.pop();
+    advance(sm);
+  }
+  out.seconds = before / static_cast<double>(slots) + last;
+  return out;
+}
 
 double makespan(llvm::ArrayRef<BlockRun> runs, int64_t repeats, int64_t slots) {
   // How many blocks at the end are simulated, in slots: beyond some rounds the start does not show any more.

@@ -18,4 +18,19 @@ struct BlockRun {
 // only the last of them are simulated: before that, every slot is busy.
 double makespan(llvm::ArrayRef<BlockRun> runs, int64_t repeats, int64_t slots);
 
+// `count` blocks in a row, each of `steps` steps and then `end_seconds` that leave the SM's units to others.
+struct SharedRun {
+  double steps = 0, end_seconds = 0;
+  int64_t count = 0;
+};
+
+// Blocks that share SMs: a step takes step_seconds[n - 1] where n blocks of the SM are at their steps. A block that ends
+// makes room for the next one in order; at first they are dealt to all SMs in turn, `grid` of them with those without
+// work, which end at once. `balanced`: the time of all with every SM as full as it can be.
+struct SharedFinish {
+  double balanced = 0, seconds = 0;
+};
+SharedFinish shared_makespan(llvm::ArrayRef<SharedRun> runs, int64_t repeats, double grid, int64_t sms,
+                             llvm::ArrayRef<double> step_seconds);
+
 }  // namespace trigen

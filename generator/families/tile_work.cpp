@@ -144,6 +144,11 @@ double split_sector_writes(const Problem& p, const Target& target, const Config&
   return kWritesOfSector * touched_sectors(p) * (c.vec_c == 1 ? 2 : 1);
 }
 
+llvm::StringLiteral rates_of_loop(bool asynchronous, bool parts) {
+  if (asynchronous) return parts ? llvm::StringLiteral("copied_parts") : llvm::StringLiteral("copied");
+  return parts ? llvm::StringLiteral("tiles_parts") : llvm::StringLiteral("tiles");
+}
+
 }  // namespace
 
 // Registers of a thread, as NVRTC 12.9 reports for the families; within 10 percent over their tiles.
@@ -186,9 +191,13 @@ Step TileFamily::step_of(const Problem& p, const Config& c) const {
   const auto through_registers = [&](int vec, double bytes) { return !asynchronous() || vec * bytes < 4; };
   step.a = {static_cast<double>(c.tile_m) * c.tile_k, c.vec_a, o.a_bytes,
             through_registers(c.vec_a, o.a_bytes) || converted || spreads_taps(p), converted};
+  step.a.spread = spreads_taps(p);
   step.b = {static_cast<double>(c.tile_n) * c.tile_k, c.vec_b, o.b_bytes,
             through_registers(c.vec_b, o.b_bytes) || cuts_vectors(p, c.vec_b), false};
-  if (cuts_vectors(p, c.vec_b)) step.b.pieces = 2;
+  if (cuts_vectors(p, c.vec_b)) {
+    step.b.pieces = 2;
+    step.b.decoded = !makes_weights(p.op);
+  }
   return step;
 }
 
@@ -196,22 +205,21 @@ Work TileFamily::work(const Problem& p, const Target& target, const Config& c, i
   const Operands o = operands_of(p, c);
   const bool weight = makes_weights(p.op);
   const Step step = step_of(p, c);
-  Work work{
-      .loop = Loop::kInterleaved,
-      .rates = weight && c.split_k > 1 ? llvm::StringLiteral("tiles_parts") : llvm::StringLiteral("tiles"),
-      .unit = unit(p),
-      .steps = {step},
-      .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
-               .bytes = o.c_bytes,
-               .vector = c.vec_c,
-               .act = p.epilogue.act,
-               .exchanged = p.epilogue.pre + p.epilogue.gate + p.epilogue.residual},
-      .stages = c.stages,
-      .asynchronous = asynchronous(),
-      .threads = 32 * std::max(1, c.warps_m * c.warps_n),
-      .registers = estimated_registers(p, c, step),
-      .shared_bytes = shared_bytes(p, c),
-      .blocks = c.blocks};
+  Work work{.loop = Loop::kInterleaved,
+            .rates = rates_of_loop(asynchronous(), weight && c.split_k > 1),
+            .unit = unit(p),
+            .steps = {step},
+            .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
+                     .bytes = o.c_bytes,
+                     .vector = c.vec_c,
+                     .act = p.epilogue.act,
+                     .exchanged = p.epilogue.pre + p.epilogue.gate + p.epilogue.residual},
+            .stages = c.stages,
+            .asynchronous = asynchronous(),
+            .threads = 32 * std::max(1, c.warps_m * c.warps_n),
+            .registers = estimated_registers(p, c, step),
+            .shared_bytes = shared_bytes(p, c),
+            .blocks = c.blocks};
   if (rounds(p, c)) work.rates = "tiles_rounded";
   work.memory_bytes = count_work(p).min_bytes;
   if (weight)

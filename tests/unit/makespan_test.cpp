@@ -50,5 +50,30 @@ TEST(Makespan, LongestFirstBeatsShortestFirst) {
   EXPECT_LT(makespan(longest, 1, 132), makespan(shortest, 1, 132));
 }
 
+// Two blocks on each of two SMs; a step takes 1 alone and 2 beside another block.
+TEST(SharedMakespan, ABlockAloneStepsFaster) {
+  const std::vector<double> steps = {1, 2};
+  EXPECT_DOUBLE_EQ(shared_makespan({{4, 0, 2}}, 1, 2, 2, steps).seconds, 4) << "an SM for each";
+  EXPECT_DOUBLE_EQ(shared_makespan({{4, 0, 3}}, 1, 3, 2, steps).seconds, 8) << "one SM has two";
+  EXPECT_DOUBLE_EQ(shared_makespan({{6, 0, 2}, {2, 0, 2}}, 1, 4, 2, steps).seconds, 8) << "long and short";
+  EXPECT_DOUBLE_EQ(shared_makespan({{6, 0, 1}, {2, 0, 1}, {6, 0, 1}, {2, 0, 1}}, 1, 4, 2, steps).seconds, 12)
+      << "two long ones on one SM";
+  EXPECT_DOUBLE_EQ(shared_makespan({{4, 0, 2}}, 1, 4, 2, steps).seconds, 8)
+      << "blocks without work have taken the other SM's places";
+  EXPECT_DOUBLE_EQ(shared_makespan({}, 1, 0, 2, steps).seconds, 0);
+}
+
+TEST(SharedMakespan, AnEndLeavesTheUnitsToOthers) {
+  const std::vector<double> steps = {1, 2};
+  // To 8 both step, to 11 both end.
+  EXPECT_DOUBLE_EQ(shared_makespan({{4, 3, 2}}, 1, 2, 1, steps).seconds, 11);
+  // To 4 both step, to 7 the first ends while the second does three steps alone, then one more and its end.
+  EXPECT_DOUBLE_EQ(shared_makespan({{2, 3, 1}, {6, 3, 1}}, 1, 2, 1, steps).seconds, 11);
+  // Many: ends are hidden, 4 steps of each take the SM 4.
+  const SharedFinish many = shared_makespan({{4, 3, 10000}}, 1, 10000, 1, steps);
+  EXPECT_DOUBLE_EQ(many.balanced, 40000);
+  EXPECT_NEAR(many.seconds, 40000, 10);
+}
+
 }  // namespace
 }  // namespace trigen
