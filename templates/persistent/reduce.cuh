@@ -96,6 +96,8 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
   // that lie behind each other.
   constexpr int kRun = 2, kLoads = kShifts<C> ? 2 : 4, kWideLoads = wide_loads(C.config);
   constexpr int kSums = kEdge<C> * kWidth;
+  constexpr bool kNarrow =
+      stream_k_columns(C.config) == 2 * stream_k_scale(C.config) * kEdge<C>;  // there are
   const Extents<C> z(p);
   const int tokens = z.tokens, heads = z.heads, diag = z.diag;
   ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
@@ -146,7 +148,7 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
       continue;
     }
     if (threadIdx.x == 0) {
-      const bool narrow = all >= here.wide_items;
+      const bool narrow = kNarrow && all >= here.wide_items;
       const int index = narrow ? all - here.wide_items : all;
       item.log = narrow ? here.narrow_log : here.wide_log;
       const int each = cut(narrow, item.log), tile = (index >> each) + (narrow ? 0 : stream_k.whole_tiles);
@@ -166,7 +168,9 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
     ptx::wait_for_launches_before();  // addresses are worked out meanwhile
     const int thread = static_cast<int>(threadIdx.x);
     const int head = now.copy / kTaps<C>, tap = now.copy - head * kTaps<C>;
-    const auto part = [&](int i) { return now.source + now.size * (now.parts.number(i) - now.parts.first); };
+    const auto part = [&](int i) {
+      return now.source + (kNarrow ? now.size * (now.parts.number(i) - now.parts.first) : i * (kSums / 4));
+    };
     const auto add = [](float4& sum, const float4& v) {
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     };
@@ -217,7 +221,7 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
       float4 sum = make_float4(0, 0, 0, 0);
       const int begin = now.parts.count * run >> now.log,
                 end = has(position) ? now.parts.count * (run + 1) >> now.log : 0;
-      if (now.parts.stride == 1) {
+      if (!kNarrow || now.parts.stride == 1) {
         const float4* from = now.source + begin * (kSums / 4) + position;
 #pragma unroll 1
         for (int left = end - begin; left > 0; left -= kWideLoads) {
