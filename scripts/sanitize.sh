@@ -70,6 +70,8 @@ fitted fitted --limit 2e8 --family wgmma_sm90 --config tile=128x144x64,warps=8x1
 fitted_64 fitted --limit 2e8 --family wgmma_sm90 --config tile=64x80x64,warps=4x1,stages=12,splitk=1,vec=8x8x8,cluster=1,blocks=1
 gram_turns gram_turns --limit 2e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1
 gram_turns_squares gram_turns --limit 2e9 --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x2,cluster=4,blocks=1
+gram_triangle gram_triangle --family wgmma_sm90 --config tile=192x192x64,warps=8x1,stages=4,splitk=3,vec=8x8x8,cluster=1,blocks=1
+gram_triangle384 gram_triangle384 --family wgmma_sm90 --config tile=384x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=6,blocks=1
 gram_f32 gram_f32 --families all
 boxes boxes --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=3,splitk=1,vec=8x8x8,cluster=1,box=32,blocks=1
 boxes_slices boxes --limit 3e8 --family wgmma_sm90 --config tile=64x128x64,warps=4x1,stages=4,splitk=2,vec=8x8x8,cluster=2,box=32,blocks=1

@@ -285,7 +285,10 @@ double rows_shared_bytes(const Problem& p, const Config& c, double columns) {
 
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   if (weight::slices(c)) return sliced_weight_work(p, target, c);
-  const bool stacks = weight::stacks(c), triangle = weight::holds_triangle(c);
+  const bool stacks = weight::stacks(c), triangle = weight::holds_triangle(c),
+             common = weight::shares_triangle(c);
+  const double own_rows = common ? 128 : c.tile_m,
+               triangle_rows = (p.op == Op::kGram ? 1.0 : 2.0) * static_cast<double>(p.T);
   // Of a panel: batches, their rows, and what lands in shared memory: zeros behind contiguous tokens, too.
   const int batches = stacks ? weight::stacked(kernel_shape(p), c) : 1;
   const auto stacked_rows = static_cast<double>(p.T * batches),
@@ -304,28 +307,28 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   const double shared = sharers == 1        ? 1
                         : s.diagonals > 0   ? 0.85
                         : p.op != Op::kGram ? 1
-                        : square            ? 0.77
+                        : square || common  ? 0.77
                                             : 0.9;
   // Blocks of a cluster share x, those of a square both operands: what follows is for one of them.
   const bool split_lines = activations_split_lines(p, c);
   for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
-    const double a = square ? c.tile_m / 2.0 : c.tile_m, b = columns / (square ? 2 : sharers);
+    const double a = common   ? 0
+                     : square ? c.tile_m / 2.0
+                              : c.tile_m,
+                 b = common ? 512.0 / 6 : columns / (square ? 2 : sharers);
     // Stacked batches: each warpgroup multiplies its own batch.
-    const double fed = shared * (stacks     ? 4.0 * landing_rows
-                                 : triangle ? 2.0 * static_cast<double>(p.T)
-                                            : a + b);
+    const double fed = shared * (stacks ? 4.0 * landing_rows : triangle ? triangle_rows : a + b);
     const double multiplied = stacks     ? 2.0 * c.tile_n
                               : triangle ? (columns + persistent::kPanel) / 2
                                          : columns;
-    work.steps.push_back({.products = shared * c.tile_m * multiplied * depth,
+    work.steps.push_back({.products = shared * own_rows * multiplied * depth,
                           .feed_bytes = 128 * fed,
                           .split_bytes = split_lines ? 128 * fed : 0,
                           .shifts = p.K > 1,
                           .shared_bytes = weight::brings_rows(c) ? rows_shared_bytes(p, c, columns) : 0});
   }
-  work.tile.elements = triangle
-                           ? c.tile_m * (c.tile_n + persistent::kPanel) / 2.0
-                           : static_cast<double>(c.tile_m) * c.tile_n * (stacks ? weight::kConsumers : 1);
+  work.tile.elements = triangle ? c.tile_m * (c.tile_n + persistent::kPanel) / 2.0
+                                : own_rows * c.tile_n * (stacks ? weight::kConsumers : 1);
   // One warpgroup stores while the other one multiplies: 0.7 us less a tile (H200, 1024 x 1024, 8 matrices, 2026-11-27).
   if (weight::takes_turns(c)) work.tile.elements /= 2;
   put_weight_stream_k(work, s);
@@ -350,7 +353,8 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   work.l2_bytes = s.depth * 128.0 *
                   (s.wide * (stacks     ? 4.0 * stacked_rows
                              : square   ? 512.0
-                             : triangle ? 2.0 * static_cast<double>(p.T)
+                             : triangle ? triangle_rows
+                             : common   ? 512.0 / 6 * sharers
                                         : 128.0 * sharers + c.tile_n) +
                    s.narrow * 256.0);
   if (p.K > 1) work.sector_writes = tap_sector_writes(p);

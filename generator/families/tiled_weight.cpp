@@ -95,8 +95,10 @@ bool allows(const Problem& p, const Config& c) {
     return false;  // a box has the matrices that it stacks from one base
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && c.activations == Access::kDirect;
   if (weight::holds_triangle(c))
-    return p.op == Op::kGradWeight && p.w == WeightForm::kDense && p.K == 1 && p.dtype != DType::kF32 &&
-           p.T > 128 && p.T <= c.tile_m && (p.fill == Fill::kLower ? p.diag <= 0 : p.diag >= 0);
+    return p.w == WeightForm::kDense && p.K == 1 && p.dtype != DType::kF32 && p.T > 128 && p.T <= c.tile_m &&
+           (p.fill == Fill::kLower ? p.diag <= 0 : p.diag >= 0);
+  if (weight::shares_triangle(c))
+    return p.op == Op::kGram && p.dtype != DType::kF32 && p.T > c.tile_m - 128 && p.T <= c.tile_m;
   if (weight::takes_turns(c)) return p.K == 1 && p.dtype != DType::kF32 && !p.epilogue.bias;
   if (!weight::slices(c)) return true;
   if (p.K > 1) return false;
@@ -141,7 +143,8 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
       weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
       : weight::takes_turns(c)
           ? ConfigKey{&Config::split_k, {1}, "warpgroups that take turns have whole tiles"}
-          : split_key(p),
+      : weight::shares_triangle(c) ? ConfigKey{&Config::split_k, {1}, "clusters of six have whole tiles"}
+                                   : split_key(p),
       ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
       ConfigKey(&Config::activations, activation_paths(p),
                 "what TMA cannot take is packed, and contiguous tokens may be; rows of one tap need not be"),
@@ -159,6 +162,8 @@ bool TiledWeight::fits(const Problem&, const Config& c) const {
 int64_t TiledWeight::shared_bytes(const Problem&, const Config& c) const { return weight::shared_bytes(c); }
 int TiledWeight::threads(const Problem&, const Config& c) const { return weight::threads(c); }
 uint32_t TiledWeight::grid(const Problem& p, const Target& target, const Config& c) const {
+  if (weight::shares_triangle(c))  // a cluster for every matrix, as far as they run at the same time
+    return static_cast<uint32_t>(std::min<int64_t>(clusters_at_once(target, c.cluster), p.H) * c.cluster);
   if (!weight::slices(c)) return PersistentKernel::grid(p, target, c);
   const persistent::StreamK s = weight_stream_k(p, c, c.cluster);  // a cluster for every tile
   return static_cast<uint32_t>(std::max(1, weight::sliced_tiles(c, s)) * c.cluster);
@@ -200,6 +205,11 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   if (weight::takes_turns(c)) {  // worth it where a block has several tiles
     const persistent::StreamK s = weight_stream_k(p, c, static_cast<int>(grid(p, target, c)));
     if (s.wide > s.blocks) out.push_back(c);
+    return;
+  }
+  // 16 clusters of six run at the same time on 132 SMs, 18 do not (H200, 18 x 264 x 2048 28.0 us, 2026-11-29).
+  if (weight::shares_triangle(c)) {
+    if (p.H * c.cluster * 11 <= target.sms * 8) out.push_back(c);
     return;
   }
   llvm::append_range(out, with_splits(c, weight_stream_k(p, c, static_cast<int>(grid(p, target, c)))));

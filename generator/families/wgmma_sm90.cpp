@@ -328,7 +328,8 @@ constexpr TiledWeight::Tile kWeightTiles[] = {{128, 256, 4, 1},
                                               {128, 144, 6, 1},
                                               {128, 160, 6, 1},
                                               {128, 176, 5, 1},
-                                              {192, 192, 4, 1}};  // whole triangles
+                                              {192, 192, 4, 1},   // whole triangles
+                                              {384, 128, 6, 6}};  // by clusters
 
 class WgmmaSm90 final : public PersistentFamily {
  public:

@@ -17,7 +17,7 @@
 namespace trigen::persistent::weight {
 
 // A block's place in its cluster's tile of kEdge rows, in units of 128: squares of 2 x 2 blocks, pairs below
-// each other.
+// each other, triangles row by row (upper ones column by column).
 template <Kernel C>
 struct Place {
   int row, column;
@@ -25,7 +25,14 @@ struct Place {
       : row(Geometry<C>::kSquares       ? rank / 2
             : Geometry<C>::kCluster > 1 ? rank
                                         : 0),
-        column(Geometry<C>::kSquares ? rank % 2 : 0) {}
+        column(Geometry<C>::kSquares ? rank % 2 : 0) {
+    if constexpr (shares_triangle(C.config)) {
+      constexpr bool kLower = C.shape.fill == Fill::kLower;
+      const int longer = rank < 1 ? 0 : rank < 3 ? 1 : 2, shorter = rank - longer * (longer + 1) / 2;
+      row = kLower ? longer : shorter;
+      column = kLower ? shorter : longer;
+    }
+  }
 };
 
 // True if grad_bias is summed beside this work tile: the first tile of its row, and the tap that does not
@@ -122,14 +129,16 @@ __device__ __forceinline__ void load_panel_multicast(unsigned to, int panel, con
 // gram's tiles around the diagonal have rows of A that are among B's. Where B is A, one operand is loaded and multiplied
 // with itself.
 template <Kernel C>
-inline constexpr bool kFindsRows =
-    C.shape.op == Op::kGram && !stacks(C.config) && (C.config.cluster == 1 || slices(C.config));
+inline constexpr bool kFindsRows = C.shape.op == Op::kGram && !stacks(C.config) &&
+                                   (C.config.cluster == 1 || slices(C.config) || shares_triangle(C.config));
 template <Kernel C>
 __device__ __forceinline__ bool multiplies_itself(const Params& p) {
   return kFindsRows<C> && p.x.data == p.y.data && p.x.batch == p.y.batch && p.x.head == p.y.head &&
          p.x.row == p.y.row;
 }
-// Where A's panels begin among B's `panels` in the tile from (row, column) on, or -1: both are loaded.
+// Where A's panels begin among B's `panels` in the tile from (row, column) on, or -1: both are loaded. kOwnRows: B's are A's
+// (triangle_cluster.cuh).
+inline constexpr int kOwnRows = -2;
 template <Kernel C>
 __device__ __forceinline__ int own_panel(bool itself, int row, int column, int panels) {
   const int own = (row - column) / kPanel;
@@ -145,6 +154,13 @@ template <Kernel C, class G>
 __device__ __forceinline__ unsigned panel_of_a(const Ring<G>& ring, int stage, int own, int i) {
   return own >= 0 ? ring.b(stage) + box_offset<C, panels(C.config)>(own + i, 0)
                   : ring.a(stage) + box_offset<C, row_panels(C.config)>(i, 0);
+}
+
+// A block on the diagonal of a cluster's triangle where B is A: the operand that its neighbours need it for (triangle_cluster.cuh).
+template <Kernel C>
+__device__ __forceinline__ int own_in_triangle(bool itself, const Place<C>& place) {
+  if (!itself || place.row != place.column) return -1;
+  return (place.row == 0) == (C.shape.fill == Fill::kLower) ? 0 : kOwnRows;
 }
 
 // A panel into the L2.
@@ -299,8 +315,9 @@ __device__ __forceinline__ void multiply_work(float (&sum)[kN / 2], float (&bias
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a =
         operand_descriptor<C>(panel_of_a<C>(ring, at.stage, own, static_cast<int>(group)));
-    const unsigned long long b =
-        operand_descriptor<C>(ring.b(at.stage) + (stacks(C.config) ? group * kPanelBytes : 0));
+    const unsigned long long b = operand_descriptor<C>(
+        (shares_triangle(C.config) && own == kOwnRows ? ring.a(at.stage) : ring.b(at.stage)) +
+        (stacks(C.config) ? group * kPanelBytes : 0));
     if (ends.here())
       multiply_steps<C, kN, kBias, kLastSteps<C>>(sum, bias, a, b, ones, block);
     else
@@ -341,8 +358,8 @@ template <Kernel C, bool kBias>
 __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2], float (&bias)[4],
                                               const Ring<Geometry<C>>& ring,
                                               RingPosition<C.config.stages>& at, const WorkTile& work,
-                                              int features, int tap, bool itself, unsigned group,
-                                              unsigned lane) {
+                                              int features, int tap, bool itself, const Place<C>& place,
+                                              unsigned group, unsigned lane) {
   constexpr int kN = C.config.tile_n;
   auto& half = reinterpret_cast<float(&)[64]>(sum);
   const bool narrow = kN == 256 && work.narrow;
@@ -355,7 +372,8 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
   } else {
     const int count = work.end - work.begin;
     const BatchEnds<C> ends(work.origin + work.begin * work.step, work.step);
-    const int own = own_panel<C>(itself, work);
+    const int own =
+        shares_triangle(C.config) ? own_in_triangle<C>(itself, place) : own_panel<C>(itself, work);
     if (narrow)
       multiply_work<C, 128, kBias>(half, bias, ring, at, count, ends, own, group, lane);
     else
@@ -404,9 +422,9 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
       continue;
     }
     if (s.bias && with_bias)
-      multiply_tile<C, s.bias>(sum, bias, ring, at, work, features, tap, itself, group, lane);
+      multiply_tile<C, s.bias>(sum, bias, ring, at, work, features, tap, itself, place, group, lane);
     else
-      multiply_tile<C, false>(sum, bias, ring, at, work, features, tap, itself, group, lane);
+      multiply_tile<C, false>(sum, bias, ring, at, work, features, tap, itself, place, group, lane);
     if (s.bias && with_bias && lane % 4 == 0) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
@@ -417,7 +435,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
           write_bias<C>(p, head, tokens, first_row + line + 8 * i, bias[2 * i]);
     }
 
-    constexpr int kWidth = G::kSquares ? 256 : kN;  // of a part
+    constexpr int kWidth = part_columns(C.config);
     if constexpr (schedule::sums_diagonals(s)) {
       const int number = work.number >= 0 ? work.number : stream_k.whole_number(work.narrow, work.index);
       float* const to = static_cast<float*>(p.workspace) + stream_k.slot(number) +

@@ -48,12 +48,19 @@ TRIGEN_HOST_DEVICE constexpr bool one_tile(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
   if (one_tile(c)) return true;
   return c.tile_m == 64 ? c.tile_n == 128 || c.cluster > 1 || c.warps_m == 4
-                        : c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
+                        : c.tile_m == 128 && c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ? c.tile_m / 64 : kConsumers; }
 // tile_m = tile_n = 192, for as many tokens: a block sums a whole triangle, so that x and dy enter one SM each
 // (whole_triangle.cuh).
 TRIGEN_HOST_DEVICE constexpr bool holds_triangle(const Config& c) { return c.tile_m == kThreePanels; }
+// tile_m = 384, tile_n = 128: gram's clusters of six blocks, each with one 128 x 128 tile of a whole triangle of so many rows, which share
+// loads (triangle_cluster.cuh).
+TRIGEN_HOST_DEVICE constexpr bool shares_triangle(const Config& c) { return c.tile_m == 3 * 128; }
+// gram's whole triangles in parts: a warp adds 16 rows and 8 columns (triangle_parts.cuh).
+TRIGEN_HOST_DEVICE constexpr bool adds_triangles(const Shape& s, const Config& c) {
+  return s.op == Op::kGram && holds_triangle(c);
+}
 // Panels of dy in a stage.
 TRIGEN_HOST_DEVICE constexpr int row_panels(const Config& c) {
   return holds_triangle(c) ? c.tile_m / kPanel : consumers(c);
@@ -142,7 +149,7 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr bool squares(const Config& c) { return c.cluster == 4 && !slices(c); }
 // Rows, and columns of a square, that the blocks of one cluster work on.
 TRIGEN_HOST_DEVICE constexpr int edge_of(const Config& c) {
-  return slices(c) ? c.tile_m : c.cluster > 1 || holds_triangle(c) ? 256 : 128;
+  return slices(c) || shares_triangle(c) ? c.tile_m : c.cluster > 1 || holds_triangle(c) ? 256 : 128;
 }
 // Columns of a part's sums, by rows of 128.
 TRIGEN_HOST_DEVICE constexpr int part_columns(const Config& c) {
@@ -154,7 +161,7 @@ TRIGEN_HOST_DEVICE constexpr bool parts_alone(const Config& c) { return stacks(c
 TRIGEN_HOST_DEVICE constexpr int stream_k_scale(const Config& c) { return edge_of(c) == 64 ? 2 : 1; }
 // And their columns in whole edges: of tiles of 192 it counts the rows' spans.
 TRIGEN_HOST_DEVICE constexpr int stream_k_columns(const Config& c) {
-  return stream_k_scale(c) * (one_tile(c) || holds_triangle(c) ? edge_of(c) : c.tile_n);
+  return stream_k_scale(c) * (one_tile(c) || holds_triangle(c) || shares_triangle(c) ? edge_of(c) : c.tile_n);
 }
 // Zeros between a triangle and the rest of its matrix; those of a band lie in its rows (write_zeros), a Toeplitz matrix has none.
 TRIGEN_HOST_DEVICE constexpr bool fills_outside(const Shape& s) {

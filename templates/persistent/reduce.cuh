@@ -3,7 +3,7 @@
 #pragma once
 
 #include "diagonals.cuh"
-#include "persistent/grad_weight.cuh"
+#include "persistent/triangle_parts.cuh"
 
 namespace trigen::persistent::weight {
 
@@ -340,6 +340,8 @@ __device__ __forceinline__ void reduce(const Params& p) {
     reduce_diagonals<C>(p);
   else if constexpr (stacks(C.config))
     reduce_stacked<C>(p);
+  else if constexpr (adds_triangles(C.shape, C.config))
+    reduce_triangles<C>(p);
   else
     reduce_tiles<C>(p);
 }

@@ -45,13 +45,18 @@ struct Geometry : BaseOf<C.config>::Type {
                 "16-bit data; f32 of one tap, multiplied as tf32");
   static_assert((c.tile_m == 128 && ((c.tile_n == 256 && kCluster <= 2) ||
                                      (c.tile_n == 128 && (kCluster == 1 || kCluster == 4)))) ||
-                    ((stacks(c) || holds_triangle(c)) && c.tile_n == c.tile_m && kCluster == 1),
+                    ((stacks(c) || holds_triangle(c)) && c.tile_n == c.tile_m && kCluster == 1) ||
+                    (shares_triangle(c) && c.tile_n == 128 && kCluster == 6),
                 "the tiles that StreamK counts");
   static_assert(!holds_triangle(c) ||
-                    (C.shape.op == Op::kGradWeight && C.shape.T > 0 && C.shape.T <= c.tile_m &&
-                     C.shape.K <= 1 && C.shape.dtype != DType::kF32 && C.shape.w == WeightForm::kDense &&
+                    (C.shape.T > 0 && C.shape.T <= c.tile_m && C.shape.K <= 1 &&
+                     C.shape.dtype != DType::kF32 && C.shape.w == WeightForm::kDense &&
                      (C.shape.fill == Fill::kLower ? C.shape.diag <= 0 : C.shape.diag >= 0)),
                 "all of a triangle, of one tap");
+  static_assert(!shares_triangle(c) ||
+                    (C.shape.op == Op::kGram && C.shape.T > c.tile_m - 128 && C.shape.T <= c.tile_m &&
+                     C.shape.dtype != DType::kF32 && c.split_k == 1),
+                "all of gram's triangle, in one part");
   static_assert(!stacks(c) || (C.shape.T > 0 && C.shape.T <= kPanel && C.shape.K <= 1 &&
                                !packing::packs_activations(C.shape, c)),
                 "whole batches in a panel");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "persistent/slices.cuh"
+#include "persistent/triangle_cluster.cuh"
 #include "persistent/whole_triangle.cuh"
 
 namespace trigen::persistent::weight {
@@ -27,9 +28,15 @@ __device__ __forceinline__ void run_tiles(const Params& p, const TensorMap& map_
   split_roles<G>(
       [&](unsigned thread) {
         const int warp = static_cast<int>(thread / 32);
-        if (thread == 0)
-          load_grad_weight<C>(p, ring, stream_k, depth_rows<C>(p, z.features).features, rank, itself, map_dy,
-                              map_x);
+        if (thread == 0) {
+          const int features = depth_rows<C>(p, z.features).features;
+          if constexpr (shares_triangle(C.config))
+            load_triangle_cluster<C>(p, ring, stream_k, features, rank, itself, map_dy, map_x);
+          else if constexpr (holds_triangle(C.config))
+            load_triangle<C>(p, ring, stream_k, features, itself, map_dy, map_x);
+          else
+            load_grad_weight<C>(p, ring, stream_k, features, rank, itself, map_dy, map_x);
+        }
         // The warps that have nothing to load write zeros to the columns without a tile.
         if (C.shape.zero_outside && !schedule::sums_diagonals(C.shape) && warp > 0)
           write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
@@ -38,7 +45,7 @@ __device__ __forceinline__ void run_tiles(const Params& p, const TensorMap& map_
       },
       [&](unsigned group) {
         if constexpr (holds_triangle(C.config))
-          multiply_triangle<C>(p, ring, stream_k, z.tokens, z.diag, group);
+          multiply_triangle<C>(p, ring, stream_k, z.tokens, z.diag, itself, group);
         else if constexpr (takes_turns(C.config))
           multiply_in_turn<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, itself, group, map_dw);
         else

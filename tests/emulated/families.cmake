@@ -173,6 +173,21 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(gram.f32 gram_f32)
 endif()
 
+# gram by blocks that sum whole triangles, one to eight warps for a piece of their parts, and by clusters that share one (copies and lanes
+# in any order).
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run gram_triangle:192x192:4:3:2:1:3 gram_triangle:192x192:2:9:8:1:3 gram_triangle:192x192:3:40:2:1:8
+              gram_triangle:192x192:4:20:8:1:4 gram_triangle384:384x128:6:1:8:6:12 gram_triangle384:384x128:2:1:2:6:6)
+    name_parts(${run} list tile stages split vec cluster sms)
+    add_verify_test(${list}.${tile}_${split}_${vec} ${list}
+                    --family wgmma_sm90 --config tile=${tile}x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=${sms})
+  endforeach()
+  add_verify_test(gram_triangle_odd gram_triangle_odd
+                  --family wgmma_sm90
+                  --config tile=192x192x64,warps=8x1,stages=4,splitk=2,vec=1x1x1,cluster=1,blocks=1,activations=packed)
+endif()
+
 # Contiguous tokens as they lie: loads of a block's own, of pairs, of squares and of slices.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 64x64:4:5:1:8:1 64x128:4:3:1:8:1 128x128:8:4:3:1:3)

@@ -139,7 +139,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"wgmma_sm90:tile=64x64x64,warps=4x1,stages=5,splitk=2,vec=8x8x8,cluster=2,blocks=1", kTokens},
         Case{"wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=1x1x8,cluster=1,blocks=1,"
              "activations=packed",
-             "gram,dtype=bf16,B=1,H=2,T=136,D=71,epilogue=mirror"}));
+             "gram,dtype=bf16,B=1,H=2,T=136,D=71,epilogue=mirror"},
+        Case{"wgmma_sm90:tile=192x192x64,warps=8x1,stages=4,splitk=3,vec=8x8x8,cluster=1,blocks=1",
+             "gram,dtype=f16,B=2,H=2,T=152,D=456,fill=upper,epilogue=residual+mirror"},
+        Case{"wgmma_sm90:tile=192x192x64,warps=8x1,stages=2,splitk=1,vec=8x8x8,cluster=1,blocks=1", kTokens},
+        Case{"wgmma_sm90:tile=192x192x64,warps=8x1,stages=2,splitk=3,vec=8x8x1,cluster=1,blocks=1",
+             "gram,dtype=f16,B=1,H=1,T=168,D=328,layout=bdt,fill=upper,wdtype=f32,epilogue=residual+mirror"},
+        Case{"wgmma_sm90:tile=384x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=6,blocks=1",
+             "gram,dtype=f16,B=1,H=3,T=360,D=520,fill=upper,epilogue=mirror"},
+        Case{"wgmma_sm90:tile=384x128x64,warps=8x1,stages=3,splitk=1,vec=8x8x2,cluster=6,blocks=1",
+             "gram,dtype=bf16,B=1,H=2,T=264,D=264,layout=bdt,epilogue=residual"}));
 
 }  // namespace
 }  // namespace trigen
