@@ -218,7 +218,7 @@ __device__ __forceinline__ void reduce(const Params& p) {
       if (with_bias) added_bias[own_warp][lane] = bias;
       __syncthreads();
       if (own_warp > 0) continue;
-#pragma unroll
+#pragma unroll(2)
       for (int other = 1; other < kReduceWarps; ++other) {
 #pragma unroll
         for (int tap = 0; tap < kTaps; ++tap) {
