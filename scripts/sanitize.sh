@@ -43,8 +43,7 @@ export TRIGEN_CACHE=${TRIGEN_CACHE:-$logs/kernels.db}
 tools=("$@")
 [ $# -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
 
-# name, list, options of `trigen-lab verify`. Not run yet: heads, heads_gaps, heads_slices, wgmma_resident_sm90_claims_wide and
-# wgmma_resident_sm90_staged.
+# name, list, options of `trigen-lab verify`.
 runs='all problems --families all --generic
 gaps sm90a --families all
 wgmma_sm90 exchange --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1
