@@ -194,7 +194,7 @@ __device__ __forceinline__ void reduce(const Params& p) {
     const int from = first + (together ? own_warp : 0);
     float4 sum[kTaps] = {};
     if (reaches(C.shape, top, first_column)) {
-#pragma unroll(16 / kTaps)
+#pragma unroll(kTaps == 2 ? 6 : 16 / kTaps)  // eight spill
       for (int block = from; block <= last; block += warps)
 #pragma unroll
         for (int tap = 0; tap < kTaps; ++tap) {

@@ -241,6 +241,10 @@ class Wgmma : public ::testing::Test {
     if (candidate.family->name() == "newton_schulz_sm90" && candidate.config.tile_m == 256 &&
         candidate.config.cluster > 1)
       spilled = 200;
+    // Sums of 256 tokens beside a residual: 4 bytes stored, 12 loaded.
+    if (candidate.family->name() == "wgmma_tf32_sm90" && candidate.config.tile_m == 256 &&
+        candidate.problem.epilogue.residual)
+      spilled = 16;
     EXPECT_LE(resources_of(binary).spill_bytes, spilled);
   }
   const Target* const target_ = value_of(find_target("sm_90a"));
