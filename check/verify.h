@@ -8,9 +8,9 @@
 namespace trigen {
 
 // Runs the plan on the workbench's checked set: outputs and workspace poisoned, NaN in the weights' other
-// triangle. The run is repeated once (on a GPU), and with arrays of pointers where the op takes them; both must give the
-// same bits. One or two follow on inputs of small integers, whose outputs are all compared (check/integers.h). A failed comparison is no error but a
-// result with ok == false; errors are the device's.
+// triangle. The run is repeated once (on a GPU), with the same bits; one by arrays of pointers follows where the op takes them, and one or two
+// on inputs of small integers, whose outputs are all compared (check/integers.h). A failed comparison is no error but a result with
+// ok == false; errors are the device's.
 llvm::Expected<CheckResult> verify(const Plan& plan, Workbench& bench, const Reference& reference);
 
 // The same for buffers that some other function computed on set 0 (a peer library): `launch` enqueues on the

@@ -382,31 +382,20 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5 TRIGEN_EMULATED_SMS=3)
   endforeach()
   # With the model's choice.
-  foreach(list weight weight_few odd short_copied)
+  foreach(list weight weight_few weight_tf32 odd short_copied)
     add_verify_test(taps.${list} taps_${list}
                     --limit 2e8 --family wgmma_taps_sm90)
   endforeach()
-  # grad_weight of two to four taps and of groups of eight. Copies and lanes in any order, few blocks with many tiles.
-  foreach(run few2:128x128:4:8x8x2:0 few2:128x128:6:8x8x2:1 few3:128x192:3:8x8x1:0 few4:128x256:5:8x8x4:0 few4:128x256:4:8x8x4:1 groups:64x512:3:8x8x4:0)
+  # grad_weight of two to four taps and of groups of eight, and the same of f32 data as tf32. Copies and lanes in any order, few blocks with
+  # many tiles; the last part is `raster`.
+  foreach(run few2:128x128x64:4:8x8x2: few2:128x128x64:6:8x8x2:1 few3:128x192x64:3:8x8x1: few4:128x256x64:5:8x8x4: few4:128x256x64:4:8x8x4:1
+              groups:64x512x64:3:8x8x4: tf32_2:128x256x32:3:4x4x4: tf32_2:128x128x32:6:4x4x4:1 tf32_3:128x192x32:4:4x4x1: tf32_8:64x512x32:4:4x4x4:)
     name_parts(${run} list tile stages vec raster)
-    set(rest "")
     if(raster)
-      set(rest ",raster=${raster}")
+      string(PREPEND raster ",raster=")
     endif()
     add_verify_test(taps.weight_${list}_${tile}_${stages} taps_weight_${list}
-                    --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=4x2,stages=${stages},splitk=1${rest},vec=${vec},cluster=1,blocks=1
-                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5 TRIGEN_EMULATED_SMS=7)
-  endforeach()
-  # The same of f32 data as tf32.
-  add_verify_test(taps.weight_tf32 taps_weight_tf32 --limit 2e8 --family wgmma_taps_sm90)
-  foreach(run 2:128x256:3:4x4x4:0 2:128x128:6:4x4x4:1 3:128x192:4:4x4x1:0 8:64x512:4:4x4x4:0)
-    name_parts(${run} taps tile stages vec raster)
-    set(rest "")
-    if(raster)
-      set(rest ",raster=${raster}")
-    endif()
-    add_verify_test(taps.weight_tf32_${taps}_${tile}_${stages} taps_weight_tf32_${taps}
-                    --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x32,warps=4x2,stages=${stages},splitk=1${rest},vec=${vec},cluster=1,blocks=1
+                    --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile},warps=4x2,stages=${stages},splitk=1${raster},vec=${vec},cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5 TRIGEN_EMULATED_SMS=7)
   endforeach()
 endif()
