@@ -23,7 +23,7 @@ int prose_columns(std::FILE* out);
 // A terminal that obeys escape sequences (TERM is not "dumb").
 bool is_terminal(std::FILE* out);
 
-enum class Style { kHeading, kGood, kWarning, kBad, kFaint };
+enum class Style { kHeading, kGood, kWarning, kBad };
 // With the style's escape sequence where `out` shows colours: a terminal, without NO_COLOR (no-color.org),
 // or with --color always.
 std::string styled(std::FILE* out, Style style, const std::string& text);

@@ -5,8 +5,7 @@
 
 namespace trigen::emulator {
 
-/// Carries out the copies of `lanes` that were issued before `sequence` (kAll: all of them).
-inline constexpr uint64_t kAllCopies = ~uint64_t{0};
+/// Carries out the copies of `lanes` whose sequence is below `before`.
 void finish_copies(Warp& warp, uint32_t lanes, uint64_t before);
 
 /// Puts a task of the asynchronous unit where the option says: done at once, or queued.

@@ -142,7 +142,6 @@ struct LaunchContext {
   uint32_t shared_bytes = 0;  // static and dynamic
   uint32_t multiprocessors = 1;
   uint64_t grid_id = 0;
-  bool host_registered = false;
   GlobalRaces* global_races = nullptr;     // not checked where it is nullptr
   const LaunchesBefore* before = nullptr;  // the launches that this one may overlap; nullptr: none
   // griddepcontrol: waited: some thread waited for those to end; let_go: some let the next launch start without

@@ -81,12 +81,6 @@ TRIGEN_ENTRY void trigen_emulator_reset_counters(int ordinal) {
   if (Device* device = driver().device(ordinal)) device->counters.clear();
 }
 
-TRIGEN_ENTRY unsigned long long trigen_emulator_report_count(int ordinal) {
-  std::lock_guard lock(driver().mutex);
-  Device* device = driver().device(ordinal);
-  return device != nullptr ? device->log.size() : 0;
-}
-
 TRIGEN_ENTRY unsigned long long trigen_emulator_reports(int ordinal, char* buffer,
                                                         unsigned long long size) try {
   std::lock_guard lock(driver().mutex);

@@ -20,9 +20,7 @@ const char* trigen_emulator_last_error(void);
 unsigned long long trigen_emulator_counters(int device, char* buffer, unsigned long long size);
 void trigen_emulator_reset_counters(int device);
 
-/// Faults found so far: their number, and a JSON array of {fault, kernel, line, instruction, block, thread,
-/// count, detail}.
-unsigned long long trigen_emulator_report_count(int device);
+/// Faults found so far: a JSON array of {fault, kernel, line, instruction, block, thread, count, detail}.
 unsigned long long trigen_emulator_reports(int device, char* buffer, unsigned long long size);
 /// Forgets the reports and the sticky error that a failed launch left in the device's context.
 void trigen_emulator_clear_reports(int device);

@@ -153,8 +153,7 @@ struct Program {
   uint32_t max_threads = 1024;
   uint32_t required_threads[3] = {0, 0, 0};
   uint32_t required_cluster[3] = {0, 0, 0};
-  bool orders_threads = false;     // has ordered accesses, or fences beside atomics: they may order threads
-  uint32_t register_estimate = 0;  // live 32-bit registers a thread, a rough guess: real ones come from ptxas
+  bool orders_threads = false;  // has ordered accesses, or fences beside atomics: they may order threads
 };
 
 /// Makes a kernel's Program. Global and constant variables are looked up with `symbols`.

@@ -176,7 +176,6 @@ std::unique_ptr<FaultyMount> FaultyMount::mount(const std::string& of, const std
   }
   std::unique_ptr<FaultyMount> mounted(new FaultyMount);
   mounted->shared_ = new (page) Shared;
-  mounted->point_ = point;
   mounted->pid_ = ::fork();
   if (mounted->pid_ == 0) {
     backing = of;

@@ -23,7 +23,6 @@ class FaultyMount {
   FaultyMount() = default;
   struct Shared;
   Shared* shared_ = nullptr;
-  std::string point_;
   int pid_ = -1;
 };
 
