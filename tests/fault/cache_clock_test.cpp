@@ -3,10 +3,10 @@
 #include <time.h>
 
 #include <chrono>
-#include <fstream>
 
 #include "cache/folder.h"
 #include "cache/upkeep.h"
+#include "tests/files.h"
 #include "tests/unit/cache_testing.h"
 
 namespace {
@@ -69,17 +69,10 @@ TEST_F(CacheClock, GcTakesWhatWasNotUsedForLongest) {
     ASSERT_EQ(message(store->put_record(record)), "");
   }
   fake_now = kToday + 100 * kDay;
-  const std::string before = [&] {
-    std::ifstream file(path, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }();
+  const std::string before = slurp(path);
   EXPECT_TRUE(store->find_binary(sample_binary(0).key)) << "the oldest, used today";
   EXPECT_TRUE(store->find_binary(sample_binary(1).key));
-  {
-    std::ifstream file(path, std::ios::binary);
-    EXPECT_EQ(before, std::string(std::istreambuf_iterator<char>(file), {}))
-        << "a look-up wrote to the layer";
-  }
+  EXPECT_EQ(before, slurp(path)) << "a look-up wrote to the layer";
   auto report = cache::collect({{path}}, 450000);
   ASSERT_TRUE(static_cast<bool>(report)) << message(report.takeError());
   EXPECT_LE(report->bytes_after, 450000);

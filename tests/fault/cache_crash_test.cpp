@@ -93,7 +93,7 @@ TEST(CacheCrash, ReadersWithoutPermissionSeeBehindADeadWritersJournal) {
   ASSERT_TRUE(writer.wait_for_word());
   writer.kill_now();
   ASSERT_GT(fs::file_size(journal), 512u);
-  const std::string torn = testing::slurp(path), torn_journal = testing::slurp(journal);
+  const std::string torn = slurp(path), torn_journal = slurp(journal);
   ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
   for (const std::string& each : {path, journal}) ASSERT_EQ(chmod(each.c_str(), 0644), 0);
 
@@ -115,10 +115,9 @@ TEST(CacheCrash, ReadersWithoutPermissionSeeBehindADeadWritersJournal) {
   if (geteuid() == 0) {
     EXPECT_EQ(other.join(), "") << "as the user layer of a uid that may only read";
   }
-  EXPECT_TRUE(testing::slurp(path) == torn && testing::slurp(journal) == torn_journal)
-      << "readers touched it";
+  EXPECT_TRUE(slurp(path) == torn && slurp(journal) == torn_journal) << "readers touched it";
   // Damaged beyond reading: a text of its own, and no rename.
-  testing::spill(journal, torn_journal.substr(0, 20) + std::string(8, '\xff') + torn_journal.substr(28));
+  spill(journal, torn_journal.substr(0, 20) + std::string(8, '\xff') + torn_journal.substr(28));
   auto blind = open_store({path}, 200, /*read_only=*/true);
   EXPECT_FALSE(blind->find_binary(before.key));
   EXPECT_THAT(blind.log(),
@@ -133,11 +132,11 @@ TEST(CacheCrash, ReadersWithoutPermissionSeeBehindADeadWritersJournal) {
       damaged[(state >> 20) % range] = static_cast<char>(state >> 56);
     }
     if (round % 5 == 4) damaged.resize((state >> 20) % damaged.size());
-    testing::spill(journal, damaged);
+    spill(journal, damaged);
     const auto found = open_store({path}, 200, /*read_only=*/true)->find_binary(before.key);
     ASSERT_TRUE(!found || found->cubin == before.cubin) << round;
   }
-  testing::spill(journal, torn_journal);
+  spill(journal, torn_journal);
   auto owner = open_store({path}, 200);
   EXPECT_TRUE(owner->find_binary(before.key)) << "rolls back: " << owner.log();
   EXPECT_FALSE(fs::exists(journal));

@@ -3,12 +3,11 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "generator/candidate.h"
 #include "generator/error.h"
+#include "tests/files.h"
 
 namespace trigen {
 namespace {
@@ -22,12 +21,6 @@ std::vector<std::string> preamble_files() {
 }
 
 std::string path_of(const std::string& name) { return std::string(TRIGEN_PREAMBLES) + "/" + name + ".cu"; }
-
-std::string read(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 // "// trigen emit --arch A --candidate C P"
 llvm::Expected<Candidate> candidate_of(llvm::StringRef command) {
@@ -46,7 +39,7 @@ TEST(Preambles, AreWhatTheirCommandsPrint) {
   ASSERT_FALSE(preamble_files().empty());
   for (const std::string& name : preamble_files()) {
     SCOPED_TRACE(name);
-    const std::string path = path_of(name), expected = read(path);
+    const std::string path = path_of(name), expected = slurp(path);
     auto candidate = candidate_of(llvm::StringRef(expected).split('\n').first);
     if (!candidate) {
       ADD_FAILURE() << take_error(candidate.takeError()).message;
@@ -54,7 +47,7 @@ TEST(Preambles, AreWhatTheirCommandsPrint) {
     }
     const std::string rendered = render(*candidate).text;
     if (std::getenv("TRIGEN_UPDATE_GOLDEN"))
-      std::ofstream(path) << rendered;
+      spill(path, rendered);
     else
       EXPECT_EQ(rendered, expected) << "TRIGEN_UPDATE_GOLDEN=1 writes what is rendered now";
   }
@@ -63,7 +56,7 @@ TEST(Preambles, AreWhatTheirCommandsPrint) {
 TEST(Preambles, CoverEveryFamily) {
   std::set<std::string> covered;
   for (const std::string& name : preamble_files()) {
-    auto candidate = candidate_of(llvm::StringRef(read(path_of(name))).split('\n').first);
+    auto candidate = candidate_of(llvm::StringRef(slurp(path_of(name))).split('\n').first);
     ASSERT_TRUE(static_cast<bool>(candidate)) << name << ": " << take_error(candidate.takeError()).message;
     covered.insert(candidate->family->name().str());
   }

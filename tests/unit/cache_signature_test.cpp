@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
-#include <fstream>
 
 #include "generator/error.h"
+#include "tests/files.h"
 #include "tests/unit/cache_testing.h"
 
 namespace trigen::cache {
@@ -18,9 +18,6 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using trigen::testing::CacheFolder;
 
-void spill(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
 std::string slurp(const std::string& path) {
   std::string bytes;
   EXPECT_EQ(read_file(path, 1 << 20, bytes), "") << path;

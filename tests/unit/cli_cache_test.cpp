@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "runtime/nvrtc.h"
+#include "tests/files.h"
 #include "tests/unit/cache_testing.h"
 
 namespace trigen {
@@ -20,11 +21,6 @@ using ::testing::Not;
 
 constexpr const char* kSmall = "forward,dtype=f16,B=2,T=64,D=64";
 constexpr const char* kLonger = "forward,dtype=f16,B=2,T=128,D=64";
-
-std::string slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 struct Finished {
   int code = -1;

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "runtime/nvrtc.h"
+#include "tests/files.h"
 
 namespace trigen {
 
@@ -22,13 +23,6 @@ struct Finished {
   int code = -1;  // exit code, 128 + n for signal n
   std::string out, err;
 };
-
-inline std::string slurp(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // A folder of its own for each test: cache, home, captured output.
 class Program : public ::testing::Test {

@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "doctor/gather.h"
 #include "runtime_testing.h"
+#include "tests/files.h"
 
 namespace trigen::doctor {
 namespace {
@@ -24,13 +24,6 @@ using trigen::testing::Folder;
 using trigen::testing::Variable;
 
 const std::string kRecorded = TRIGEN_SOURCE "/tests/data/environments";
-
-std::string slurp(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 Environment parsed(const std::string& text) {
   auto environment = from_json(text);

@@ -1,10 +1,9 @@
 // Benchmark tables: the list, the lines of results, the verdicts, and the drawing.
 #include <gmock/gmock.h>
 
-#include <fstream>
-
 #include "generator/error.h"
 #include "lab/plot.h"
+#include "tests/files.h"
 #include "tests/unit/table_testing.h"
 
 namespace trigen {
@@ -67,9 +66,7 @@ TEST(TableList, SaysWhatIsWrongAndWhere) {
 
 // The list that the repository ships parses, and every row asks for something.
 TEST(TableList, TheHopperListIsWhole) {
-  std::ifstream file(TRIGEN_SOURCE "/bench/hopper.txt");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const auto groups = parse(text.c_str());
+  const auto groups = parse(slurp(TRIGEN_SOURCE "/bench/hopper.txt").c_str());
   ASSERT_GE(groups.size(), 8U);
   EXPECT_EQ(groups[0].rows.size(), 24U);
   for (const TableGroup& group : groups)
