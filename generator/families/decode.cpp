@@ -12,8 +12,6 @@ namespace {
 
 namespace geometry = decode;
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-
 int unit(const Problem& p, const Config& c) { return p.layout == Layout::kBTD ? c.vec_b : 1; }
 bool shifted(const Problem& p) { return p.K != 1 || p.pad != 0; }
 
@@ -51,9 +49,7 @@ class Decode final : public Family {
     if (p.op != Op::kDecode) return text(name() + " makes decode only, the op is " + to_string(p.op));
     if (auto why = reject_keys(name(), keys(p, c), c)) return why;
     const bool btd = p.layout == Layout::kBTD;
-    if (geometry::threads(c) > 512)
-      return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
-                  " are more than 16 warps; try fewer");
+    if (auto why = reject_warps(c, geometry::threads(c))) return why;
     if (btd && c.tile_n != 32 * c.warps_n * c.vec_b)
       return text("tile_n=" + llvm::Twine(c.tile_n) + ": " + llvm::Twine(c.warps_n) +
                   " warps with vectors of " + llvm::Twine(c.vec_b) + " have " +
@@ -75,10 +71,7 @@ class Decode final : public Family {
                   " B; try a smaller tile_n or fewer warps");
     if (p.H > 65535 || int64_t{geometry::row_groups(c, static_cast<int>(p.rows))} * c.split_k > 65535)
       return text("more than 65535 heads, or splits by rows; use fewer");
-    if (c.blocks * geometry::threads(c) > target.max_threads_per_sm)
-      return text("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(geometry::threads(c)) +
-                  " threads do not fit one SM of " + target.name + "; try fewer");
-    return std::nullopt;
+    return reject_blocks(target, c, geometry::threads(c));
   }
 
   std::vector<Config> configs(const Problem& p, const Target& target) const override {

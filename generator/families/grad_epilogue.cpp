@@ -17,10 +17,6 @@ class GradEpilogue final : public Family {
   int64_t shared_bytes(const Problem&, const Config&) const override { return 0; }
 
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    const std::string widths = ("align=" + llvm::Twine(p.align) + " and rows of " +
-                                llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) +
-                                " elements allow vectors of " + llvm::Twine(activation_vector(p)))
-                                   .str();
     return {{&Config::tile_m, {1}},
             {&Config::tile_n, {geometry::threads(c)}, "a round has a vector of every thread"},
             {&Config::tile_k, {1}},
@@ -29,7 +25,7 @@ class GradEpilogue final : public Family {
             {&Config::stages, {1, 2, 4}},
             {&Config::split_k, {1}},
             {&Config::vec_a, {1}},
-            powers_key(&Config::vec_b, activation_vector(p), widths),
+            powers_key(&Config::vec_b, activation_vector(p), activation_widths(p)),
             {&Config::vec_c, {c.vec_b}, "a thread writes what it has read"},
             range_key(&Config::blocks, 0, 32)};
   }
@@ -39,11 +35,7 @@ class GradEpilogue final : public Family {
       return (name() + " makes grad_epilogue only, the op is " + to_string(p.op)).str();
     if (auto why = reject_keys(name(), keys(p, c), c)) return why;
     if (blocks(p, c) > kMostBlocks) return std::string("more than 2^31 thread blocks; use a smaller batch");
-    if (c.blocks * geometry::threads(c) > target.max_threads_per_sm)
-      return ("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(geometry::threads(c)) +
-              " threads do not fit one SM of " + target.name + "; try fewer")
-          .str();
-    return std::nullopt;
+    return reject_blocks(target, c, geometry::threads(c));
   }
 
   std::vector<Config> configs(const Problem& p, const Target& target) const override {

@@ -13,8 +13,6 @@ namespace {
 
 namespace geometry = newton_schulz_sm80;
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-
 class NewtonSchulz final : public Family {
  public:
   llvm::StringRef name() const override { return "newton_schulz_sm80"; }
@@ -26,9 +24,7 @@ class NewtonSchulz final : public Family {
 
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const int vec = activation_vector(p);
-    const std::string widths = text("align=" + llvm::Twine(p.align) + " and rows of " +
-                                    llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) +
-                                    " elements allow vectors of " + llvm::Twine(vec));
+    const std::string widths = activation_widths(p);
     const int unit = 16 * std::max({1, c.warps_m, c.warps_n});
     ConfigKey::Values sides;
     for (int side = unit; side <= kUsualStepRows; side += unit)
@@ -55,9 +51,7 @@ class NewtonSchulz final : public Family {
       return text("T=" + llvm::Twine(p.T) + "; " + name() + " takes at most " + llvm::Twine(kUsualStepRows) +
                   " rows, newton_schulz_sm90 256 on sm_90a; give larger ones to gram, product by product");
     if (auto why = reject_keys(name(), keys(p, c), c)) return why;
-    if (geometry::threads(c) > 512)
-      return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
-                  " are more than 16 warps; try fewer");
+    if (auto why = reject_warps(c, geometry::threads(c))) return why;
     if (sums(c) > 160)
       return text("a thread has " + llvm::Twine(sums(c)) +
                   " sums, allowed are 160; try more warps or a smaller tile_n");
@@ -65,9 +59,7 @@ class NewtonSchulz final : public Family {
       return text("R, Z, Q and the panels need " + llvm::Twine(bytes) + " B of shared memory, " +
                   target.name + " has " + llvm::Twine(target.max_shared_per_block) +
                   " B; try stages=2 or a smaller tile_n");
-    if (c.cluster > 0 && target.compute_capability < 90)
-      return text("cluster=" + llvm::Twine(c.cluster) + ": " + target.name +
-                  " has no clusters of thread blocks; try cluster=0");
+    if (auto why = reject_cluster(target, c)) return why;
     if (const int panels = geometry::panels(c, static_cast<int>(p.D)); geometry::blocks(c) > panels)
       return text("cluster=" + llvm::Twine(c.cluster) + " leaves a block without one of " +
                   llvm::Twine(panels) + " panels; try fewer blocks or a smaller tile_n");
@@ -75,10 +67,7 @@ class NewtonSchulz final : public Family {
       return text("a matrix has more than 2^30 elements; give it to gram, product by product");
     if (p.B * p.H * geometry::blocks(c) > kMostBlocks)
       return std::string("more than 2^31 thread blocks; use a smaller batch");
-    if (c.blocks * geometry::threads(c) > target.max_threads_per_sm)
-      return text("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(geometry::threads(c)) +
-                  " threads do not fit one SM of " + target.name + "; try fewer");
-    return std::nullopt;
+    return reject_blocks(target, c, geometry::threads(c));
   }
 
   std::vector<Config> configs(const Problem& p, const Target& target) const override {

@@ -13,8 +13,6 @@ namespace {
 
 namespace geometry = newton_schulz_sm90;
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-
 class NewtonSchulz final : public Family {
  public:
   llvm::StringRef name() const override { return "newton_schulz_sm90"; }
@@ -26,9 +24,7 @@ class NewtonSchulz final : public Family {
 
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const int vec = activation_vector(p);
-    const std::string widths = text("align=" + llvm::Twine(p.align) + " and rows of " +
-                                    llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) +
-                                    " elements allow vectors of " + llvm::Twine(vec));
+    const std::string widths = activation_widths(p);
     ConfigKey::Values sides;
     for (const int side : {128, 192, 256})
       if (side >= p.T) sides.push_back(side);

@@ -14,8 +14,6 @@
 namespace trigen {
 namespace {
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-
 // The kernels count a product's tiles, and the rounds of the tile scheduler, in 32 bits
 // (templates/persistent/tile_scheduler.h): so many of the smallest leave room for a round more.
 constexpr int kSmallestTile = 64;

@@ -13,8 +13,6 @@ namespace {
 
 namespace geometry = scan;
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-
 // Steps of a walk that makes no outputs, in those of one that does: for scan_grad_weight's two and the launch ahead of parts.
 constexpr double kWalk = 0.5;
 
@@ -29,9 +27,7 @@ class Scan final : public Family {
 
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const int vec = activation_vector(p);
-    const std::string widths = text("align=" + llvm::Twine(p.align) + " and rows of " +
-                                    llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) +
-                                    " elements allow vectors of " + llvm::Twine(vec));
+    const std::string widths = activation_widths(p);
     return {{&Config::tile_m, {geometry::step_tokens(p.layout, c)}, "a step has one chunk of every thread"},
             {&Config::tile_n, tile_widths(p, c), "1 to 32 lanes lie along the features"},
             powers_key(&Config::tile_k, 32),
@@ -64,17 +60,12 @@ class Scan final : public Family {
       return text("the ring and the warps need " + llvm::Twine(bytes) + " B of shared memory, " +
                   target.name + " has " + llvm::Twine(target.max_shared_per_block) +
                   " B; try fewer stages or a smaller tile");
-    if (c.cluster > 0 && target.compute_capability < 90)
-      return text("cluster=" + llvm::Twine(c.cluster) + ": " + target.name +
-                  " has no clusters of thread blocks; try cluster=0");
+    if (auto why = reject_cluster(target, c)) return why;
     if (columns(p, c) * geometry::blocks(c) > kMostBlocks)
       return std::string("more than 2^31 thread blocks; use a smaller batch");
     if (makes_vectors(p.op) && p.H > kMostBlocksAcross)
       return text("more than " + llvm::Twine(kMostBlocksAcross) + " heads; use fewer");
-    if (c.blocks * geometry::threads(c) > target.max_threads_per_sm)
-      return text("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(geometry::threads(c)) +
-                  " threads do not fit one SM of " + target.name + "; try fewer");
-    return std::nullopt;
+    return reject_blocks(target, c, geometry::threads(c));
   }
 
   std::vector<Config> configs(const Problem& p, const Target& target) const override {

@@ -7,8 +7,6 @@
 namespace trigen {
 namespace {
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-
 // The largest vector of 1, 2, 4 or 8 elements that fits `bytes`, is aligned to `align` and divides `extent`.
 // Vectors wider than 16 bytes are several accesses of 16.
 int widest(int64_t element, int64_t bytes, int64_t align, int64_t extent) {
@@ -88,6 +86,30 @@ schedule::Sizes kernel_sizes(const Problem& p) {
 
 int activation_vector(const Problem& p) {
   return widest(element_size(p.dtype), 16, p.align, p.layout == Layout::kBTD ? p.D : p.T);
+}
+
+std::string activation_widths(const Problem& p) {
+  return text("align=" + llvm::Twine(p.align) + " and rows of " +
+              llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) + " elements allow vectors of " +
+              llvm::Twine(activation_vector(p)));
+}
+
+std::optional<std::string> reject_warps(const Config& c, int threads) {
+  if (threads <= 512) return std::nullopt;
+  return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
+              " are more than 16 warps; try fewer");
+}
+
+std::optional<std::string> reject_cluster(const Target& target, const Config& c) {
+  if (c.cluster <= 0 || target.compute_capability >= 90) return std::nullopt;
+  return text("cluster=" + llvm::Twine(c.cluster) + ": " + target.name +
+              " has no clusters of thread blocks; try cluster=0");
+}
+
+std::optional<std::string> reject_blocks(const Target& target, const Config& c, int threads) {
+  if (c.blocks * threads <= target.max_threads_per_sm) return std::nullopt;
+  return text("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(threads) +
+              " threads do not fit one SM of " + target.name + "; try fewer");
 }
 
 Vectors widest_vectors(const Problem& p) {

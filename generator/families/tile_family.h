@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "generator/family.h"
+#include "llvm/ADT/Twine.h"
 #include "templates/schedule.h"
 
 namespace trigen {
@@ -23,7 +24,8 @@ struct Vectors {
   int a, b, c;
 };
 Vectors widest_vectors(const Problem& problem);
-int activation_vector(const Problem& problem);  // of x, y and what has their shape
+int activation_vector(const Problem& problem);          // of x, y and what has their shape
+std::string activation_widths(const Problem& problem);  // why it is no wider
 
 // Features shifted by taps or padding: 16-byte vectors are cut out of two aligned ones where features are
 // contiguous.
@@ -34,6 +36,13 @@ bool spreads_taps(const Problem& problem);
 // Are rows of n elements whole pieces of 16 bytes? A store of TMA writes such pieces: one that
 // reaches past a row's last element overwrites what lies between rows (H200, 2026-11-21).
 inline bool whole_pieces(int64_t n, DType type) { return n * element_size(type) % 16 == 0; }
+
+// Reasons, and refusals that several families have.
+inline std::string text(const llvm::Twine& t) { return t.str(); }
+std::optional<std::string> reject_warps(const Config& config, int threads);  // more than 16
+std::optional<std::string> reject_cluster(const Target& target, const Config& config);
+std::optional<std::string> reject_blocks(const Target& target, const Config& config,
+                                         int threads);  // of an SM
 
 class TileFamily : public Family {
  public:

@@ -15,8 +15,6 @@ namespace {
 
 namespace weight = persistent::weight;
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-
 // dW leaves by TMA where it is aligned for that and its rows are whole pieces of 16 bytes (8), else in pairs
 // or single elements: rows of what stands for W have no alignment in common.
 int output_vector(const Problem& p) {

@@ -14,8 +14,6 @@ namespace {
 
 namespace resident = wgmma_resident_sm90;
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-
 // TMA takes 16-bit W in rows of 16 bytes, threads any W (templates/wgmma_resident_sm90/weights.cuh).
 bool tma_takes_weights(const Problem& p) { return p.wdtype == p.dtype && p.walign >= 16; }
 

@@ -11,8 +11,6 @@ namespace {
 
 namespace geometry = wgmma_split_sm90;
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-
 geometry::Workspace workspace_of(const Problem& p, long long part_floats) {
   return geometry::Workspace(p.op, p.epilogue.bias, static_cast<int>(p.B), static_cast<int>(p.H),
                              static_cast<int>(p.T), static_cast<int>(p.D), part_floats);
