@@ -283,19 +283,60 @@ double rows_shared_bytes(const Problem& p, const Config& c, double columns) {
   return meetings * (rows * (3 * pieces + 128) + products) * multiplied_depth(p, c) / kPanel;
 }
 
+// What a tile of its kind takes in for each element of k, multiplies and leaves.
+struct WeightTile {
+  double rows, columns;  // of products
+  double fed;            // rows of operands that enter one SM
+  double read;           // and those that leave the L2 for all blocks that share them
+  double elements;       // of dW
+  double sums;           // of a part
+  double moved;          // bytes through shared memory, of a k block whose rows threads bring
+};
+
+WeightTile weight_tile(const Problem& p, const Config& c, const StreamK& s, double columns) {
+  const double tokens = static_cast<double>(p.T), rows = c.tile_m;
+  const int sharers = std::max(1, c.cluster);
+  // Blocks of a cluster share x, those of a square both operands: this is for one of them.
+  WeightTile tile{.rows = rows,
+                  .columns = columns,
+                  .fed = rows + columns / sharers,
+                  .read = 128.0 * sharers + c.tile_n,
+                  .elements = rows * c.tile_n,
+                  .sums = static_cast<double>(s.wide_sums()),
+                  .moved = weight::brings_rows(c) ? rows_shared_bytes(p, c, columns) : 0};
+  if (weight::stacks(c)) {  // each warpgroup multiplies its own batches, as many as a panel holds
+    const Shape shape = kernel_shape(p);
+    const double stacked = tokens * weight::stacked(shape, c);
+    tile.columns = 2.0 * c.tile_n;
+    tile.fed = 4.0 * (weight::contiguous_tokens(shape, c) ? kPanel : stacked);  // zeros land, too
+    tile.read = 4.0 * stacked;
+    tile.elements *= weight::kConsumers;
+    tile.sums = 2.0 * stacked * tokens;
+  } else if (weight::holds_triangle(c)) {
+    tile.columns = (columns + kPanel) / 2;
+    tile.fed = tile.read = (p.op == Op::kGram ? 1.0 : 2.0) * tokens;
+    tile.elements = rows * (c.tile_n + kPanel) / 2;
+    tile.sums = tokens * (tokens + 8) / 2;
+  } else if (weight::squares(c)) {
+    tile.fed = (rows + columns) / 2;
+    tile.read = 512;
+  } else if (weight::shares_triangle(c)) {
+    tile.rows = 128;
+    tile.fed = 512.0 / 6;
+    tile.read = 512.0 / 6 * sharers;
+    tile.elements = 128.0 * c.tile_n;
+  } else if (weight::brings_rows(c)) {
+    tile.sums *= std::pow(tokens / tile_tokens(p), 2);
+  }
+  return tile;
+}
+
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   if (weight::slices(c)) return sliced_weight_work(p, target, c);
-  const bool stacks = weight::stacks(c), triangle = weight::holds_triangle(c),
-             common = weight::shares_triangle(c);
-  const double own_rows = common ? 128 : c.tile_m,
-               triangle_rows = (p.op == Op::kGram ? 1.0 : 2.0) * static_cast<double>(p.T);
-  // Of a panel: batches, their rows, and what lands in shared memory: zeros behind contiguous tokens, too.
-  const int batches = stacks ? weight::stacked(kernel_shape(p), c) : 1;
-  const auto stacked_rows = static_cast<double>(p.T * batches),
-             landing_rows = weight::contiguous_tokens(kernel_shape(p), c) ? kPanel : stacked_rows;
+  const bool stacks = weight::stacks(c), triangle = weight::holds_triangle(c);
   const int sharers = std::max(1, c.cluster);
-  const bool square = weight::squares(c);
   const StreamK s = weight_stream_k(p, c, grid);
+  const WeightTile wide = weight_tile(p, c, s, c.tile_n), narrow = weight_tile(p, c, s, 128);
   const double depth = multiplied_depth(p, c);
   Work work{.rates = "ring_weight",
             .unit = p.dtype == DType::kF32 ? Unit::kTensorTf32 : Unit::kTensor16,
@@ -304,31 +345,22 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   // Blocks that share loads win more where no dW leaves, or both of its triangles do: of a Toeplitz matrix's 52 configs at 16,512,1024 to
   // 4,4096,1024 theirs took 0.8 to 0.9 of what was predicted without this, of gram's ten at 1536 to 8192 rows squares 0.71 to 0.92 and
   // pairs 0.85 to 0.93 (H100s, driver 580.159.04, NVRTC 13.0.88, 2026-11-27).
+  const bool shares_both = weight::squares(c) || weight::shares_triangle(c);
   const double shared = sharers == 1        ? 1
                         : s.diagonals > 0   ? 0.85
                         : p.op != Op::kGram ? 1
-                        : square || common  ? 0.77
+                        : shares_both       ? 0.77
                                             : 0.9;
-  // Blocks of a cluster share x, those of a square both operands: what follows is for one of them.
   const bool split_lines = activations_split_lines(p, c);
-  for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
-    const double a = common   ? 0
-                     : square ? c.tile_m / 2.0
-                              : c.tile_m,
-                 b = common ? 512.0 / 6 : columns / (square ? 2 : sharers);
-    // Stacked batches: each warpgroup multiplies its own batch.
-    const double fed = shared * (stacks ? 4.0 * landing_rows : triangle ? triangle_rows : a + b);
-    const double multiplied = stacks     ? 2.0 * c.tile_n
-                              : triangle ? (columns + persistent::kPanel) / 2
-                                         : columns;
-    work.steps.push_back({.products = shared * own_rows * multiplied * depth,
+  for (const WeightTile& tile : {wide, narrow}) {
+    const double fed = shared * tile.fed;
+    work.steps.push_back({.products = shared * tile.rows * tile.columns * depth,
                           .feed_bytes = 128 * fed,
                           .split_bytes = split_lines ? 128 * fed : 0,
                           .shifts = p.K > 1,
-                          .shared_bytes = weight::brings_rows(c) ? rows_shared_bytes(p, c, columns) : 0});
+                          .shared_bytes = tile.moved});
   }
-  work.tile.elements = triangle ? c.tile_m * (c.tile_n + persistent::kPanel) / 2.0
-                                : own_rows * c.tile_n * (stacks ? weight::kConsumers : 1);
+  work.tile.elements = wide.elements;
   // One warpgroup stores while the other one multiplies: 0.7 us less a tile (H200, 1024 x 1024, 8 matrices, 2026-11-27).
   if (weight::takes_turns(c)) work.tile.elements /= 2;
   put_weight_stream_k(work, s);
@@ -338,25 +370,14 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   // 2026-11-29).
   if (triangle) work.busy = std::min(1.0, 1.4 * work.busy);
 
-  const double sums = stacks                   ? 2.0 * stacked_rows * static_cast<double>(p.T)
-                      : triangle               ? static_cast<double>(p.T * (p.T + 8)) / 2
-                      : weight::brings_rows(c) ? static_cast<double>(s.wide_sums()) *
-                                                     std::pow(static_cast<double>(p.T) / tile_tokens(p), 2)
-                                               : static_cast<double>(s.wide_sums());  // written of a part
-  double parts = static_cast<double>(s.parts()) * sums * 4;
+  double parts = static_cast<double>(s.parts()) * wide.sums * 4;
   if (s.narrow > 0) parts += static_cast<double>(s.sharers() + s.narrow) * kNarrowSums * 4;
   const bool diagonals = s.diagonals > 0;
   const double left = s.whole_tiles + s.parts() + (s.narrow > 0 ? s.sharers() + s.narrow : 0);  // work tiles
   if (diagonals) parts = left * s.diagonals * 4;
   // Parts are written beside the product, mostly into the L2.
   work.memory_bytes = count_work(p).min_bytes + parts / 2;
-  work.l2_bytes = s.depth * 128.0 *
-                  (s.wide * (stacks     ? 4.0 * stacked_rows
-                             : square   ? 512.0
-                             : triangle ? triangle_rows
-                             : common   ? 512.0 / 6 * sharers
-                                        : 128.0 * sharers + c.tile_n) +
-                   s.narrow * 256.0);
+  work.l2_bytes = s.depth * 128.0 * (s.wide * wide.read + s.narrow * 256.0);
   if (p.K > 1) work.sector_writes = tap_sector_writes(p);
   const int reduce_grid = weight::reduce_blocks(c) * grid;
   if (leaves_parts(c, s))
@@ -366,7 +387,8 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                            .bytes = parts,
                            .parts = diagonals ? loads_of_diagonals(s, static_cast<int>(p.T), reduce_grid)
                                     : stacks
-                                        ? loads_of_stacks(s, c, static_cast<int>(p.T), batches, reduce_grid)
+                                        ? loads_of_stacks(s, c, static_cast<int>(p.T),
+                                                          weight::stacked(kernel_shape(p), c), reduce_grid)
                                         : loads_of_reduction(s, c, reduce_grid)});
   put_copies(work, p, c);
   return work;
