@@ -52,16 +52,17 @@ class ResidentProduct final : public PersistentKernel {
 
   std::vector<Config> space(const Problem& p, const Target&) const override {
     const Shape shape = kernel_shape(p);
-    const int fewest = p.T <= resident::kPanel ? 2 : 1;
+    const bool one_block = p.T <= resident::kPanel;
     // More on the way than needed disturbs the stores, at 64 tokens by a tenth
     // (docs/experiments/wgmma_resident_sm90.md).
-    const int most =
-        p.T > resident::kPanel / 2 && p.T <= resident::kPanel ? 64 << 10 : persistent::kSharedLimit;
+    const auto room_of = [&](int width) {
+      if (one_block && width > 128) return 96 << 10;
+      return one_block && p.T > resident::kPanel / 2 ? 64 << 10 : persistent::kSharedLimit;
+    };
     std::vector<Config> out;
     for (const int raster : rasters(p))
       for (int width = 64; width <= widest(p, raster); width *= 2) {
-        const int room = width <= 128 ? most : p.T <= resident::kPanel ? 96 << 10 : persistent::kSharedLimit;
-        const int first = width > 128 ? 1 : fewest;
+        const int room = room_of(width), first = one_block && width <= 128 ? 2 : 1;
         for (int consumers = first; consumers < first + 2; ++consumers) {
           Config c = config(p, width, consumers, raster);
           // With claims a residual's half of the ring is beside that.
