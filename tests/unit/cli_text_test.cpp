@@ -162,58 +162,53 @@ TEST(Progress, BarShowsBestAndEta) {
   EXPECT_EQ(ProgressDisplay::bar(progress, 1, 3, 40, 60).size(), 59U);
 }
 
-// A log: a line for each finished problem, nothing for phases, no control characters.
-TEST(Progress, ALogHasOneLineForEachFinishedProblem) {
+// What a display of a tune of `problems` has written once `use` is done with the first one.
+template <class Use>
+std::string displayed(bool terminal, int columns, size_t problems, const Use& use) {
   std::FILE* file = std::tmpfile();
-  TuneProgress progress;
-  progress.phase = "compiling";
-  progress.total = 8;
   {
-    ProgressDisplay display(file, false, 0, 2);
+    ProgressDisplay display(file, terminal, columns, problems);
     display.begin(0);
-    for (progress.done = 0; progress.done < 8; ++progress.done) display.show(progress);
-    display.finish("forward,dtype=f16,B=1,H=1,T=8,D=8,K=1,pad=0", "12.5 us measured", "simt:tile=64x64x8");
+    use(display);
   }
   std::rewind(file);
   std::string text(4096, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), file));
   std::fclose(file);
+  return text;
+}
+
+// A log: a line for each finished problem, nothing for phases, no control characters.
+TEST(Progress, ALogHasOneLineForEachFinishedProblem) {
+  TuneProgress progress;
+  progress.phase = "compiling";
+  progress.total = 8;
+  const std::string text = displayed(false, 0, 2, [&](ProgressDisplay& display) {
+    for (progress.done = 0; progress.done < 8; ++progress.done) display.show(progress);
+    display.finish("forward,dtype=f16,B=1,H=1,T=8,D=8,K=1,pad=0", "12.5 us measured", "simt:tile=64x64x8");
+  });
   EXPECT_EQ(text,
             "[1/2] forward,dtype=f16,B=1,T=8,D=8  12.5 us measured (0 s, 0 s left)  simt:tile=64x64x8\n");
 }
 
 TEST(Progress, ATerminalKeepsTheFinishedLineAndRemovesTheBar) {
-  std::FILE* file = std::tmpfile();
   TuneProgress progress;
   progress.phase = "compiling";
   progress.total = 8;
-  {
-    ProgressDisplay display(file, true, 40, 1);
-    display.begin(0);
+  const std::string text = displayed(true, 40, 1, [&](ProgressDisplay& display) {
     display.show(progress);
     display.finish("forward,dtype=f16,B=1,H=1,T=8,D=8,K=1,pad=0", "12.5 us measured", "simt:tile=64x64x8");
-  }
-  std::rewind(file);
-  std::string text(4096, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file));
-  std::fclose(file);
+  });
   EXPECT_THAT(text, testing::StartsWith("\r\033[K[1/1] ...."));
   EXPECT_THAT(text, testing::EndsWith("\r\033[K[1/1] forwar...  12.5 us measured (0 s)\n"));
 }
 
 // The problem gives way, never the time that is left.
 TEST(Progress, TheFinishedLineKeepsTheTimeThatIsLeft) {
-  std::FILE* file = std::tmpfile();
-  {
-    ProgressDisplay display(file, true, 80, 6);
-    display.begin(0);
+  const std::string text = displayed(true, 80, 6, [](ProgressDisplay& display) {
     display.finish("forward,dtype=bf16,B=16,H=1,T=1024,D=1024,K=1,pad=0,epilogue=bias",
                    "4.59 us predicted, interrupted", "mma_sm80:tile=64x64x32");
-  }
-  std::rewind(file);
-  std::string text(4096, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file));
-  std::fclose(file);
+  });
   EXPECT_THAT(text, testing::StartsWith(
                         "[1/6] forward,...epilogue=bias  4.59 us predicted, interrupted (0 s, 0 s left)"));
   EXPECT_LE(text.size(), 80U) << text;

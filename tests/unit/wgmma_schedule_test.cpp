@@ -23,29 +23,39 @@ bool kept(Fill fill, int row, int k, int diag) {
   return fill == Fill::kLower ? k <= row + diag : k >= row + diag;
 }
 
+// Of blocks of `depth` along k, for 64 rows: those with nothing to mask, and those that have a weight.
+struct Counted {
+  int unmasked = 0, active = 0;
+};
+Counted counted(Fill fill, int first, int diag, int blocks, int depth) {
+  Counted out;
+  for (int i = 0; i < blocks; ++i) {
+    const int k = depth * (fill == Fill::kLower ? i : blocks - 1 - i);
+    int inside = 0;
+    for (int r = 0; r < 64; ++r)
+      for (int c = 0; c < depth; ++c) inside += kept(fill, first + r, k + c, diag);
+    // Blocks come in an order in which whole ones are first and empty ones last.
+    if (inside == 64 * depth) {
+      EXPECT_EQ(out.unmasked++, i);
+    }
+    if (inside > 0) {
+      EXPECT_EQ(out.active++, i);
+    }
+  }
+  return out;
+}
+
 TEST(KRange, CountsTheBlocksThatHaveAWeight) {
   for (Fill fill : {Fill::kLower, Fill::kUpper})
     for (int blocks : {1, 2, 5, 9})
       for (int diag : {-700, -130, -65, -64, -63, -3, 0, 1, 5, 63, 64, 65, 200, 700})
         for (int first = 0; first < 64 * blocks; first += 64) {
           const KRange range(fill, first, diag, blocks);
-          int unmasked = 0, active = 0;
-          for (int i = 0; i < blocks; ++i) {
-            const int k = 64 * (fill == Fill::kLower ? i : blocks - 1 - i);
-            int inside = 0;
-            for (int r = 0; r < 64; ++r)
-              for (int c = 0; c < 64; ++c) inside += kept(fill, first + r, k + c, diag);
-            // Blocks come in an order in which whole ones are first and empty ones last.
-            if (inside == 64 * 64) {
-              EXPECT_EQ(unmasked++, i);
-            }
-            if (inside > 0) {
-              EXPECT_EQ(active++, i);
-            }
-          }
-          EXPECT_EQ(range.unmasked_blocks, unmasked)
+          const Counted expected = counted(fill, first, diag, blocks, 64);
+          EXPECT_EQ(range.unmasked_blocks, expected.unmasked)
               << "blocks " << blocks << " diag " << diag << " first " << first;
-          EXPECT_EQ(range.blocks, active) << "blocks " << blocks << " diag " << diag << " first " << first;
+          EXPECT_EQ(range.blocks, expected.active)
+              << "blocks " << blocks << " diag " << diag << " first " << first;
         }
 }
 
@@ -160,22 +170,11 @@ TEST(KStepRange, CountsTheStepsThatHaveAWeight) {
       for (int diag : {-700, -130, -65, -64, -63, -33, -32, -31, -3, 0, 1, 5, 31, 32, 33, 63, 64, 200, 700})
         for (int first = 0; first < kStep * steps; first += kPanelTokens) {
           const wgmma_tf32_sm90::KStepRange range(fill, first, diag, steps);
-          int unmasked = 0, active = 0;
-          for (int i = 0; i < steps; ++i) {
-            const int k = kStep * (fill == Fill::kLower ? i : steps - 1 - i);
-            int inside = 0;
-            for (int r = 0; r < kPanelTokens; ++r)
-              for (int c = 0; c < kStep; ++c) inside += kept(fill, first + r, k + c, diag);
-            if (inside == kPanelTokens * kStep) {
-              EXPECT_EQ(unmasked++, i);
-            }
-            if (inside > 0) {
-              EXPECT_EQ(active++, i);
-            }
-          }
-          EXPECT_EQ(range.unmasked_steps, unmasked)
+          const Counted expected = counted(fill, first, diag, steps, kStep);
+          EXPECT_EQ(range.unmasked_steps, expected.unmasked)
               << "steps " << steps << " diag " << diag << " first " << first;
-          EXPECT_EQ(range.steps, active) << "steps " << steps << " diag " << diag << " first " << first;
+          EXPECT_EQ(range.steps, expected.active)
+              << "steps " << steps << " diag " << diag << " first " << first;
         }
 }
 
