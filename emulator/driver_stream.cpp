@@ -27,6 +27,15 @@ CUresult refuse_capturing(CUstream_st* stream, const char* call) {
   return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, std::string(call) + " on a capturing stream");
 }
 
+// What a call asks of a stream.
+template <class T, class Ask>
+CUresult ask(CUstream handle, T* answer, Ask of) {
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  *answer = of(*stream);
+  return CUDA_SUCCESS;
+}
+
 CUresult run_nodes(const std::vector<std::shared_ptr<CUgraphNode_st>>& nodes) {
   for (const auto& node : nodes)
     if (CUresult error = node->run()) return error;
@@ -59,42 +68,27 @@ TRIGEN_ENTRY CUresult cuStreamCreate(CUstream* stream, unsigned flags) try {
 TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuStreamGetPriority(CUstream handle, int* priority) try {
-  CUstream_st* stream = nullptr;
-  if (CUresult error = resolve_stream(handle, &stream)) return error;
-  *priority = stream->priority;
-  return CUDA_SUCCESS;
+  return ask(handle, priority, [](const CUstream_st& stream) { return stream.priority; });
 }
 TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) try {
-  CUstream_st* stream = nullptr;
-  if (CUresult error = resolve_stream(handle, &stream)) return error;
-  *flags = stream->flags;
-  return CUDA_SUCCESS;
+  return ask(handle, flags, [](const CUstream_st& stream) { return stream.flags; });
 }
 TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) try {
-  CUstream_st* stream = nullptr;
-  if (CUresult error = resolve_stream(handle, &stream)) return error;
-  *context = stream->context;
-  return CUDA_SUCCESS;
+  return ask(handle, context, [](const CUstream_st& stream) { return stream.context; });
 }
 TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) try {
-  CUstream_st* stream = nullptr;
-  if (CUresult error = resolve_stream(handle, &stream)) return error;
-  *device = stream->context->device;
-  return CUDA_SUCCESS;
+  return ask(handle, device, [](const CUstream_st& stream) { return stream.context->device; });
 }
 TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuStreamGetId(CUstream handle, unsigned long long* id) try {
-  CUstream_st* stream = nullptr;
-  if (CUresult error = resolve_stream(handle, &stream)) return error;
-  *id = stream->id;
-  return CUDA_SUCCESS;
+  return ask(handle, id, [](const CUstream_st& stream) { return stream.id; });
 }
 TRIGEN_CATCH
 

@@ -127,6 +127,13 @@ std::string joined(llvm::ArrayRef<llvm::StringRef> names, llvm::StringRef last) 
 std::string one_of(llvm::ArrayRef<llvm::StringRef> names) { return joined(names, " or "); }
 std::string all_of(llvm::ArrayRef<llvm::StringRef> names) { return joined(names, " and "); }
 
+llvm::StringRef take_word(llvm::StringRef& line) {
+  line = line.ltrim();
+  const llvm::StringRef found = line.take_until([](char c) { return c == ' ' || c == '\t'; });
+  line = line.drop_front(found.size()).ltrim();
+  return found;
+}
+
 llvm::Expected<int64_t> parse_integer(llvm::StringRef key, llvm::StringRef token) {
   llvm::StringRef digits = token;
   digits.consume_front("-");

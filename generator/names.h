@@ -73,6 +73,8 @@ std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> 
 // "a, b or c"; "a, b and c".
 std::string one_of(llvm::ArrayRef<llvm::StringRef> names);
 std::string all_of(llvm::ArrayRef<llvm::StringRef> names);
+// The line's next word, which the line loses.
+llvm::StringRef take_word(llvm::StringRef& line);
 // Decimal with an optional sign; the whole token. Errors name the key.
 llvm::Expected<int64_t> parse_integer(llvm::StringRef key, llvm::StringRef token);
 

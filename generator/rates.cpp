@@ -134,14 +134,6 @@ llvm::Error wrong(size_t line, const llvm::Twine& what) {
   return make_error(ErrorKind::kBadRequest, "rates, line " + llvm::Twine(line) + ": " + what);
 }
 
-// The next word of the line, and the line without it.
-llvm::StringRef word(llvm::StringRef& line) {
-  line = line.ltrim();
-  const llvm::StringRef found = line.take_until([](char c) { return c == ' ' || c == '\t'; });
-  line = line.drop_front(found.size()).ltrim();
-  return found;
-}
-
 // Sets the field of that name; errors for one that the section lacks and for a unit of another dimension.
 template <class Section, size_t N>
 llvm::Error set(Section& section, const Key<Section> (&keys)[N], const Rate& rate, size_t line) {
@@ -163,11 +155,11 @@ llvm::Error set(Section& section, const Key<Section> (&keys)[N], const Rate& rat
 }
 
 llvm::Expected<Rate> parse_rate(llvm::StringRef line, llvm::StringRef section, size_t number) {
-  Rate rate{.section = section.str(), .name = word(line).str()};
-  const auto [first, last] = word(line).split('>');
+  Rate rate{.section = section.str(), .name = take_word(line).str()};
+  const auto [first, last] = take_word(line).split('>');
   const llvm::StringRef value = last.empty() ? first : last;
-  rate.unit = word(line).str();
-  const llvm::StringRef kind = word(line);
+  rate.unit = take_word(line).str();
+  const llvm::StringRef kind = take_word(line);
   rate.source = line.rtrim().str();
   if (value.getAsDouble(rate.value) || !(rate.value >= 0) || !std::isfinite(rate.value) ||
       first.getAsDouble(rate.first) || !(rate.first >= 0) || !std::isfinite(rate.first))

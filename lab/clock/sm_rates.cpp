@@ -39,13 +39,6 @@ constexpr SmKey kSmKeys[] = {
     {"taken", &SmRates::taken, "cycles"},
 };
 
-llvm::StringRef next_word(llvm::StringRef& line) {
-  line = line.ltrim();
-  const llvm::StringRef found = line.take_until([](char c) { return c == ' ' || c == '\t'; });
-  line = line.drop_front(found.size()).ltrim();
-  return found;
-}
-
 llvm::Error set_rate(SmRates& rates, const SmRate& rate) {
   llvm::SmallVector<llvm::StringRef, 24> names;
   for (const SmKey& key : kSmKeys) {
@@ -62,10 +55,10 @@ llvm::Error set_rate(SmRates& rates, const SmRate& rate) {
 
 llvm::Expected<SmRate> rate_of(llvm::StringRef line) {
   SmRate rate;
-  rate.name = next_word(line).str();
-  const llvm::StringRef value = next_word(line);
-  rate.unit = next_word(line).str();
-  rate.kind = next_word(line).str();
+  rate.name = take_word(line).str();
+  const llvm::StringRef value = take_word(line);
+  rate.unit = take_word(line).str();
+  rate.kind = take_word(line).str();
   rate.source = line.rtrim().str();
   if (value.getAsDouble(rate.value) || !(rate.value >= 0) || !std::isfinite(rate.value))
     return bad_request(rate.name + " is " + quoted(value) + ", not a number of 0 or more");
