@@ -30,7 +30,7 @@ void read_devices(Environment& environment, llvm::StringRef path) {
   }
   const DriverApi& api = (*driver)->api();
   std::vector<std::string> problems;
-  for (DeviceInfo& info : list_devices(**driver, &problems)) {
+  for (DeviceInfo& info : list_devices(**driver, problems)) {
     DeviceFacts device;
     device.info = std::move(info);
     int mode = 0;

@@ -44,7 +44,7 @@ struct DenseFigures {
   Verdicts predicted, timed;
 };
 std::vector<DenseFigures> dense_figures(const std::vector<DenseRow>& rows, const Rates* rates = nullptr);
-double estimated_us(const DenseRow& row, const Rates* rates = nullptr);
+double estimated_us(const DenseRow& row, const Rates* rates);
 
 // The table with [dense]'s fitted rates moved to where the rows that are not held out ask: coordinate descent over the
 // mean of |log(estimate / measured)|, each at 0.5 at most. Errors: a table that is none.

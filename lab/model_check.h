@@ -32,7 +32,7 @@ struct RecordedSpace {
 llvm::Expected<RecordedSpace> space_of(const Recording& recording);
 
 // Predictions of a space's rows, in microseconds, with today's rates or with others.
-std::vector<double> predicted_us(const RecordedSpace& space, const Rates* rates = nullptr);
+std::vector<double> predicted_us(const RecordedSpace& space, const Rates* rates);
 
 // Over problems, each the time of a choice over the best time of its rows, less 1.
 struct Losses {

@@ -24,7 +24,7 @@ Code code_for(const Device& device);
 bool is_unknown_compiler(llvm::StringRef name);
 // The compiler's options for a target in canonical form: "--gpu-architecture=sm_70 --std=c++20 ...". Part of
 // the key.
-std::string compile_options(const Target& target, Code code = Code::kCubinAndPtx);
+std::string compile_options(const Target& target, Code code);
 // Does the key name the target and this version's options for it?
 bool is_compiled_for(const BinaryKey& key, const Target& target);
 BinaryKey binary_key(const Candidate& candidate, const Nvrtc& nvrtc, Code code = Code::kCubinAndPtx);

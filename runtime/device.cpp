@@ -201,7 +201,7 @@ llvm::Expected<CUcontext> Device::context() const {
   return primary;
 }
 
-std::vector<DeviceInfo> list_devices(const Driver& driver, std::vector<std::string>* problems) {
+std::vector<DeviceInfo> list_devices(const Driver& driver, std::vector<std::string>& problems) {
   std::vector<DeviceInfo> devices;
   for (int ordinal = 0; ordinal < driver.device_count(); ++ordinal) {
     auto info = read_info(driver, ordinal);
@@ -209,7 +209,7 @@ std::vector<DeviceInfo> list_devices(const Driver& driver, std::vector<std::stri
       devices.push_back(*info);
     } else {
       const std::string text = take_error(info.takeError()).message;
-      if (problems != nullptr) problems->push_back("device " + std::to_string(ordinal) + ": " + text);
+      problems.push_back("device " + std::to_string(ordinal) + ": " + text);
     }
   }
   return devices;

@@ -118,6 +118,6 @@ class RelaxedCapture {
 
 // Every device of a driver, as far as each could be read. Devices that fail are left out, with the reason in
 // `problems`.
-std::vector<DeviceInfo> list_devices(const Driver& driver, std::vector<std::string>* problems = nullptr);
+std::vector<DeviceInfo> list_devices(const Driver& driver, std::vector<std::string>& problems);
 
 }  // namespace trigen

@@ -7,11 +7,11 @@ namespace {
 using ::testing::HasSubstr;
 
 CUresult launch_cluster(Device& device, unsigned blocks, unsigned cluster, unsigned threads,
-                        std::vector<void*> arguments, unsigned shared = 0) {
+                        std::vector<void*> arguments) {
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   attribute.value.clusterDim = {cluster, 1, 1};
-  CUlaunchConfig config = {blocks, 1, 1, threads, 1, 1, shared, nullptr, &attribute, 1};
+  CUlaunchConfig config = {blocks, 1, 1, threads, 1, 1, 0, nullptr, &attribute, 1};
   CUresult result = cuLaunchKernelEx(&config, device.function(), arguments.data(), nullptr);
   return result != CUDA_SUCCESS ? result : cuCtxSynchronize();
 }

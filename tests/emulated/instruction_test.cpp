@@ -29,9 +29,8 @@ std::vector<uint32_t> run(const std::string& target, const std::string& body, st
   return device.get<uint32_t>(out, 32);
 }
 
-uint32_t one(const std::string& body, uint32_t a, uint32_t b = 0, uint32_t c = 0,
-             const std::string& target = "sm_80") {
-  return run(target, body, {a}, {b}, {c})[0];
+uint32_t one(const std::string& body, uint32_t a, uint32_t b = 0, uint32_t c = 0) {
+  return run("sm_80", body, {a}, {b}, {c})[0];
 }
 
 uint32_t bits(float value) { return std::bit_cast<uint32_t>(value); }

@@ -56,10 +56,10 @@ std::string fault_of(const std::string& ptx, unsigned threads = 64) {
 const char* const kRace = "shared memory race";
 
 // Warp 0 stores, one lane arrives for all, warp 1 waits and reads.
-std::string one_arrives_for_all(const std::string& between, const std::string& behind = "") {
+std::string one_arrives_for_all(const std::string& between) {
   return two_warps("@%p1 bra READ;\nst.shared.u32 [%r3], %r1;\n" + between +
                    "@%p2 mbarrier.arrive.shared::cta.b64 %d2, [%r5];\nbra END;\nREAD:\n" +
-                   wait_for("%r5", 0) + behind + "ld.shared.u32 %r7, [%r3];\nEND:\n");
+                   wait_for("%r5", 0) + "ld.shared.u32 %r7, [%r3];\nEND:\n");
 }
 
 TEST(Lanes, OneArrivesForAll) {

@@ -17,8 +17,8 @@ using namespace trigen::testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Record record_of(int n, const std::string& device = "A100", Provenance provenance = Provenance::kMeasured) {
-  Record r = sample_record(provenance, device, 108, "580", "simt:tile=" + std::to_string(n));
+Record record_of(int n, const std::string& device = "A100") {
+  Record r = sample_record(Provenance::kMeasured, device, 108, "580", "simt:tile=" + std::to_string(n));
   r.problem = "problem " + std::to_string(n);
   r.evidence = "{\"n\":" + std::to_string(n) + "}";
   return r;

@@ -23,8 +23,8 @@ struct Case {
   Problem problem;
   TensorList list;
   HostBuffers inputs;
-  explicit Case(const std::string& text, int gap = 0, uint64_t seed = 7)
-      : problem(parse(text)), list(tensors_of(problem, gap)), inputs(make_inputs(problem, list, seed)) {}
+  explicit Case(const std::string& text, int gap = 0)
+      : problem(parse(text)), list(tensors_of(problem, gap)), inputs(make_inputs(problem, list, 7)) {}
   double at(Role role, int64_t index) const {
     const Tensor& t = *list.find(role);
     return load_element(t.dtype, data(inputs, role), index);

@@ -32,10 +32,10 @@ constexpr Config kConfig = {.tile_m = 128,
                             .box = 0,
                             .blocks = 1};
 
-std::vector<int> splits_of(const persistent::StreamK& stream_k, const Config& config = kConfig) {
+std::vector<int> splits_of(const persistent::StreamK& stream_k) {
   std::vector<int> out;
-  for (const Config& c : with_splits(config, stream_k)) {
-    EXPECT_TRUE(c.tile_n == config.tile_n && c.stages == config.stages) << "nothing else changes";
+  for (const Config& c : with_splits(kConfig, stream_k)) {
+    EXPECT_TRUE(c.tile_n == kConfig.tile_n && c.stages == kConfig.stages) << "nothing else changes";
     out.push_back(c.split_k);
   }
   return out;

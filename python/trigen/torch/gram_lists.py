@@ -55,7 +55,7 @@ def gram_of_lists(a, b, c, alpha, beta, gamma, fill, math, dtype, out) -> List[t
         if results is not None:
             return results
     elif by_kernels and recording.active is not None:
-        recording.active.add(_text(len(a), m, k, a[0].dtype, _layout(a, b), fill, given[-2], dtype, c is not None, 1))
+        recording.active.add(_text(len(a), m, k, a[0].dtype, _layout(a), fill, given[-2], dtype, c is not None, 1))
     if out is None:
         out = [launch.empty((m, m), dtype=dtype, device=a[0].device) for _ in a]
     for one, other, addend, result in zip(a, b or a, c or [None] * len(a), out):
@@ -97,7 +97,7 @@ def _refuse_overlaps(a, b, c, out) -> None:
         reach.append(span)
 
 
-def _layout(a, b) -> str:
+def _layout(a) -> str:
     """That of the first matrix: the others are copied where they lie otherwise."""
     (m, k), (row, column) = a[0].shape, a[0].stride()
     return "bdt" if column != 1 and k > 1 and (row == 1 or m == 1) and column >= m else "btd"
@@ -160,7 +160,7 @@ def _text(n, m, k, dtype, layout, fill, math, wdtype, adds, pointers) -> str:
 
 def _run(a, b, c, out, alpha, beta, gamma, fill, math, dtype) -> Optional[List[torch.Tensor]]:
     """The results, or None: no kernel serves."""
-    n, (m, k), layout = len(a), a[0].shape, _layout(a, b)
+    n, (m, k), layout = len(a), a[0].shape, _layout(a)
     operand, square = _Size(m, k, layout), _Size(m, m, "btd")
     fresh = launch.empty((n, m, m), dtype=dtype, device=a[0].device) if out is None else None
     lists = {"y": _lie(a, operand)}
