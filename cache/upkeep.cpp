@@ -109,9 +109,10 @@ SqlStatus list_records(Database& database, const char* where, std::vector<Record
 
 // Bundles of the folder that were written so long ago become one. Nothing is locked: two nodes that do so at
 // once make the same file of the same ones, and a node that is alive after all publishes its own again.
-llvm::Expected<int64_t> fold(const std::string& folder, const StoreOptions& options, int kept_days) {
+llvm::Expected<int64_t> fold(const std::string& folder, const StoreOptions& options) {
+  constexpr int kKeptDays = 30;
   namespace fs = std::filesystem;
-  const auto before = fs::file_time_type::clock::now() - std::chrono::hours(24 * int64_t{kept_days});
+  const auto before = fs::file_time_type::clock::now() - std::chrono::hours(24 * kKeptDays);
   std::vector<std::string> old;
   std::error_code failed;
   for (const std::string& path : layers_in(folder, failed)) {
@@ -311,7 +312,7 @@ llvm::Expected<int64_t> remove_records(const StoreOptions& options, const std::v
   return removed;
 }
 
-llvm::Expected<CollectReport> collect(const StoreOptions& options, int64_t most_bytes, int kept_days) {
+llvm::Expected<CollectReport> collect(const StoreOptions& options, int64_t most_bytes) {
   UserLayer user(options);
   auto layer = user.get();
   if (!layer) return layer.takeError();
@@ -342,7 +343,7 @@ llvm::Expected<CollectReport> collect(const StoreOptions& options, int64_t most_
   if (error) return error;
   if (llvm::Error failed = (*layer)->compact(report.bytes_after)) return failed;
   if (const std::string& shared = user.stands_for(); !shared.empty()) {
-    auto folded = fold(shared + ".d", options, kept_days);
+    auto folded = fold(shared + ".d", options);
     if (!folded) return folded.takeError();
     report.folded = *folded;
   }

@@ -59,7 +59,7 @@ struct CollectReport {
 // Removes binaries of the user layer, least recently used first, and the predictions that name them, until
 // the file has at most so many bytes, and gives the space back. Measurements stay: they cost time on a GPU,
 // and a plan compiles their kernel again. On a network file system the bundles that no node has published for
-// `kept_days` become one: their nodes may be gone, what they found is not.
-llvm::Expected<CollectReport> collect(const StoreOptions& options, int64_t most_bytes, int kept_days = 30);
+// 30 days become one: their nodes may be gone, what they found is not.
+llvm::Expected<CollectReport> collect(const StoreOptions& options, int64_t most_bytes);
 
 }  // namespace trigen::cache

@@ -34,7 +34,7 @@ int step_at(int64_t index) {
   const auto place = random_bits(kIntegerSeed, kSteps, static_cast<uint64_t>(index / 4)) % 4;
   return place == static_cast<uint64_t>(index % 4) ? -2 : 1;
 }
-int against(int64_t sum, int64_t next) { return (sum > 0) == (next > 0) ? -1 : 1; }
+int against(int64_t sum) { return sum > 0 ? -1 : 1; }
 
 bool is_dw(const Problem& p) { return makes_weights(p.op); }
 bool activates(const Problem& p) { return makes_rows(p.op) && p.epilogue.act != Activation::kNone; }
@@ -72,7 +72,7 @@ void Integers::make_tokens() {
       int direction = 1;
       for (int64_t t = 0; t < p.T; ++t) {
         const int64_t at = h * p.T + t;
-        if (t % kSegment == 0) direction = against(sum - kMiddle, 1);
+        if (t % kSegment == 0) direction = against(sum - kMiddle);
         row_[static_cast<size_t>(at)] = sign_at(kRows, at);
         other_[static_cast<size_t>(at)] = sign_at(kOthers, at);
         if (p.w == WeightForm::kToeplitz &&
@@ -119,9 +119,9 @@ void Integers::make_features() {
       for (int64_t i = 0; i < p.B * p.D; ++i) {
         const int64_t b = i / p.D, d = i % p.D;
         if (d % kSegment == 0 && (d > 0 || b % batches == 0)) {
-          direction = against(products - kMiddle, 1);
+          direction = against(products - kMiddle);
           // Taps read across a turn of x's sign, so that they turn with the batch alone.
-          if (p.K == 1 || d == 0) sign = direction * (sum == 0 ? sign_at(kFeatures, h + b) : against(sum, 1));
+          if (p.K == 1 || d == 0) sign = direction * (sum == 0 ? sign_at(kFeatures, h + b) : against(sum));
         }
         const int product = direction * step_at(i);
         own[i] = static_cast<int8_t>(product * sign);

@@ -114,14 +114,13 @@ CLI::Validator whole_number(uint64_t least, uint64_t most) {
       "");
 }
 
-CLI::Validator decimal_number(int least) {
+CLI::Validator decimal_number() {
   return CLI::Validator(
-      [least](std::string& text) -> std::string {
+      [](std::string& text) -> std::string {
         double value = 0;
         const bool bad = text.empty() || text.find_first_not_of("0123456789+-.eE") != std::string::npos ||
-                         llvm::StringRef(text).getAsDouble(value) || !std::isfinite(value) || value < least;
-        return bad ? trigen::quoted(text) + " is no decimal number of " + std::to_string(least) + " or more"
-                   : "";
+                         llvm::StringRef(text).getAsDouble(value) || !std::isfinite(value) || value < 0;
+        return bad ? trigen::quoted(text) + " is no decimal number of 0 or more" : "";
       },
       "");
 }

@@ -56,7 +56,7 @@ void add_version(CLI::App& app, Commands& commands);
 // For ->check(): CLI11 takes "-1" for an unsigned number, hexadecimal digits, "nan" and "" for any.
 inline constexpr uint64_t kMostCount = 1'000'000;
 CLI::Validator whole_number(uint64_t least, uint64_t most);
-CLI::Validator decimal_number(int least);
+CLI::Validator decimal_number();  // of 0 or more
 CLI::Validator not_empty();
 CLI::Validator one_word_of(const std::vector<std::string>& words);
 

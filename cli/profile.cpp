@@ -189,7 +189,7 @@ void add_profile(CLI::App& app, Commands& commands) {
   profile->where.add_family(*sub);
   profile->where.add_cache(*sub);
   sub->add_option("--limit", profile->limit, "largest problem to run, in multiply-adds (1e9)")
-      ->check(decimal_number(0));
+      ->check(decimal_number());
   sub->add_flag("--json", profile->as_json, "counters as JSON on standard output");
   commands.push_back({sub, [profile] { return report(profile->run()); }});
 }

@@ -451,13 +451,13 @@ void add_verify(CLI::App& app, Commands& commands, bool lab) {
   sub->add_option("--seed", verify->seed, "of the random inputs (20240912)")
       ->check(whole_number(0, UINT64_MAX));
   sub->add_option("--limit", verify->limit, "largest problem for the emulated device, in multiply-adds (3e7)")
-      ->check(decimal_number(0));
+      ->check(decimal_number());
   sub->add_option("--samples", verify->samples,
                   "run on at most this many samples of the batch, with the whole problem's kernels")
       ->check(CLI::Range(1, 1000000000));
   sub->add_option("--memory", verify->memory,
                   "most memory that the emulated device may take, in GB (half of the free memory)")
-      ->check(CLI::PositiveNumber & decimal_number(0));
+      ->check(CLI::PositiveNumber & decimal_number());
   sub->add_flag("--json", verify->as_json, "results as JSON on standard output");
   if (lab) verify->add_lab_options(*sub);
   commands.push_back({sub, [verify] { return report(verify->run_all()); }});

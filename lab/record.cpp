@@ -90,7 +90,7 @@ void add_record(CLI::App& app, Commands& commands) {
                   "problems of the same sizes in a row alike")
       ->check(one_word_of({"fit", "check", "alternate"}));
   sub->add_option("--share", recorder->share, "part of all candidates to try at most (0.1)")
-      ->check(CLI::Range(0.0, 1.0) & decimal_number(0));
+      ->check(CLI::Range(0.0, 1.0) & decimal_number());
   sub->add_option("--seed", recorder->seed, "of the random inputs")->check(whole_number(0, UINT64_MAX));
   commands.push_back({sub, add_tune_to(*sub, recorder)});
 }

@@ -55,7 +55,7 @@ void add_replay(CLI::App& app, Commands& commands) {
                   "candidates to try at most, 0 for all of them (64)")
       ->check(whole_number(0, kMostCount));
   sub->add_option("--share", replays->search.share, "part of all candidates to try at most (0.1)")
-      ->check(CLI::Range(0.0, 1.0) & decimal_number(0));
+      ->check(CLI::Range(0.0, 1.0) & decimal_number());
   sub->add_option("--seed", replays->seed, "of the noise")->check(whole_number(0, UINT64_MAX));
   commands.push_back({sub, [replays] { return report(replays->run()); }});
 }

@@ -27,11 +27,12 @@ Summary summarize(llvm::ArrayRef<double> samples) {
   return s;
 }
 
-bool drifts(llvm::ArrayRef<double> samples, double tolerance) {
+bool drifts(llvm::ArrayRef<double> samples) {
+  constexpr double kTolerance = 0.03;
   if (samples.size() < 6) return false;
   const size_t third = samples.size() / 3;
   return summarize(samples.take_back(third)).median >
-         (1 + tolerance) * summarize(samples.take_front(third)).median;
+         (1 + kTolerance) * summarize(samples.take_front(third)).median;
 }
 
 std::vector<size_t> outliers(llvm::ArrayRef<double> samples) {

@@ -24,8 +24,8 @@ struct Summary {
 Summary summarize(llvm::ArrayRef<double> samples);
 
 // A machine that slows down while it is measured: the last third's median is above the first third's by more
-// than `tolerance` (0.03: 3 %). Fewer than six samples say nothing.
-bool drifts(llvm::ArrayRef<double> samples, double tolerance = 0.03);
+// than 3 %. Fewer than six samples say nothing.
+bool drifts(llvm::ArrayRef<double> samples);
 // Positions of samples outside the quartiles by more than three interquartile ranges and by more than 5 % of
 // the median.
 std::vector<size_t> outliers(llvm::ArrayRef<double> samples);
