@@ -302,18 +302,13 @@ void decode_function(Decoder& decoder, Inst& inst) {
   }
 }
 
-void copy_sign(Warp& warp, const Inst& inst, uint32_t mask) {
-  float* d = warp.lanes<float>(inst.op[0]);
-  const float* a = warp.lanes<float>(inst.op[1]);
-  const float* b = warp.lanes<float>(inst.op[2]);
-  for_lanes(mask, [=](int lane) { d[lane] = std::copysign(b[lane], a[lane]); });
-}
+float copy_sign(float a, float b) { return std::copysign(b, a); }
 
 void decode_copysign(Decoder& decoder, Inst& inst) {
   inst.cls = InstClass::kFloat;
   if (decoder.take_type() != Type::kF32) decoder.fail("only f32 is supported");
   decode_same(decoder, inst, Type::kF32, 2);
-  inst.fn = copy_sign;
+  inst.fn = exec_binary<float, float, copy_sign>;
 }
 
 // testp.mode: inst.imm selects.
