@@ -80,3 +80,14 @@ class EmulatedDevice:
         there = self.empty(extent, tensor.dtype)
         self.write(there.data_ptr(), host.data_ptr(), host.numel() * host.element_size())
         return torch.as_strided(there, tensor.shape, tensor.stride())
+
+    def stand_in(self, monkeypatch):
+        """Its allocator instead of PyTorch's, and the default stream, which never captures, behind launch.py."""
+        import torch
+        from trigen.torch import launch
+
+        monkeypatch.setattr(launch, "empty", self.empty)
+        monkeypatch.setattr(launch, "empty_like", lambda tensor: self.empty(tensor.shape, tensor.dtype))
+        monkeypatch.setattr(launch, "contiguous", lambda tensor: self.put(torch.Tensor.contiguous(tensor)))
+        monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
+        monkeypatch.setattr(launch, "is_capturing", lambda: False)

@@ -22,11 +22,7 @@ TOLERANCE = {
 @pytest.fixture()
 def device(emulated, monkeypatch):
     """The emulated device behind launch.py: its allocator instead of PyTorch's, the default stream, its target's TF32."""
-    monkeypatch.setattr(launch, "empty", emulated.empty)
-    monkeypatch.setattr(launch, "empty_like", lambda tensor: emulated.empty(tensor.shape, tensor.dtype))
-    monkeypatch.setattr(launch, "contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
-    monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
-    monkeypatch.setattr(launch, "is_capturing", lambda: False)
+    emulated.stand_in(monkeypatch)
     monkeypatch.setattr(precision, "has_tf32", lambda index: HAS_TF32)
     forget()
     yield emulated

@@ -29,12 +29,8 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6}
 @pytest.fixture()
 def device(emulated, monkeypatch):
     """The emulated device, whose tensors count as a GPU's."""
-    monkeypatch.setattr(launch, "empty", emulated.empty)
-    monkeypatch.setattr(launch, "empty_like", lambda one: emulated.empty(one.shape, one.dtype))
-    monkeypatch.setattr(launch, "contiguous", lambda one: emulated.put(one.contiguous()))
-    monkeypatch.setattr(launch, "is_capturing", lambda: False)
+    emulated.stand_in(monkeypatch)
     monkeypatch.setattr(launch, "pointers_on", lambda addresses, device: emulated.put(torch.tensor(addresses)))
-    monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
     monkeypatch.setattr(matrices, "on_gpu", lambda one: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     yield emulated
@@ -160,7 +156,6 @@ def test_lists_have_the_bits_of_a_batch(device, moved, case, fill):
     assert all(torch.equal(one[inside], two[inside]) for one, two in zip(got, wanted))
     assert len(moved) == 1 and moved[0] == [one.data_ptr() for one in (*a, *c)]
     assert len(seen.problems) == 1 and "pointers=1" in seen.problems[0]
-    out = [torch.full_like(one, 7) for one in c]
     out = [
         device.put(torch.full((one.shape[0], one.shape[0] + 8), 7.0, dtype=one.dtype))[:, : one.shape[0]] for one in c
     ]
@@ -168,7 +163,7 @@ def test_lists_have_the_bits_of_a_batch(device, moved, case, fill):
     assert all(one is two for one, two in zip(results, out)) and len(moved) == 2
     assert all(torch.equal(one[inside], two[inside]) for one, two in zip(out, wanted))
     assert all((one[~inside] == 7).all() for one in out)
-    results = gram(a, c=c, out=c, **given)  # in place
+    gram(a, c=c, out=c, **given)  # in place
     assert all(torch.equal(one[inside], two[inside]) for one, two in zip(c, wanted))
 
 

@@ -15,11 +15,7 @@ TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 @pytest.fixture()
 def device(emulated, monkeypatch):
-    monkeypatch.setattr(launch, "empty", emulated.empty)
-    monkeypatch.setattr(launch, "empty_like", lambda tensor: emulated.empty(tensor.shape, tensor.dtype))
-    monkeypatch.setattr(launch, "contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
-    monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
-    monkeypatch.setattr(launch, "is_capturing", lambda: False)
+    emulated.stand_in(monkeypatch)
     launch.launches.clear()
     scans._calls.clear()
     yield emulated
