@@ -30,6 +30,24 @@ CUresult check_range(uint64_t address, size_type bytes, bool host_allowed, Devic
   return CUDA_SUCCESS;
 }
 
+// What a call does before it returns (`what` it is), and what a stream does next.
+template <class Work>
+CUresult now(const char* what, Work work) {
+  std::lock_guard lock(driver().mutex);
+  CUctx_st* context = nullptr;
+  if (CUresult error = current_context(&context)) return error;
+  if (CUresult error = refuse_during_capture(what)) return error;
+  return work();
+}
+
+template <class Work>
+CUresult later(CUstream handle, Work work) {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  return submit(stream, std::move(work));
+}
+
 CUresult copy(uint64_t target, uint64_t source, size_type bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
   driver().settle();
@@ -52,18 +70,11 @@ CUresult copy(uint64_t target, uint64_t source, size_type bytes) {
 }
 
 CUresult copy_now(uint64_t target, uint64_t source, size_type bytes) {
-  std::lock_guard lock(driver().mutex);
-  CUctx_st* context = nullptr;
-  if (CUresult error = current_context(&context)) return error;
-  if (CUresult error = refuse_during_capture("a blocking copy")) return error;
-  return copy(target, source, bytes);
+  return now("a blocking copy", [=] { return copy(target, source, bytes); });
 }
 
 CUresult copy_later(uint64_t target, uint64_t source, size_type bytes, CUstream handle) {
-  std::lock_guard lock(driver().mutex);
-  CUstream_st* stream = nullptr;
-  if (CUresult error = resolve_stream(handle, &stream)) return error;
-  return submit(stream, [=] { return copy(target, source, bytes); });
+  return later(handle, [=] { return copy(target, source, bytes); });
 }
 
 template <class T>
@@ -85,19 +96,12 @@ CUresult fill(uint64_t target, T value, size_type count) {
 
 template <class T>
 CUresult fill_now(uint64_t target, T value, size_type count) {
-  std::lock_guard lock(driver().mutex);
-  CUctx_st* context = nullptr;
-  if (CUresult error = current_context(&context)) return error;
-  if (CUresult error = refuse_during_capture("a blocking fill")) return error;
-  return fill(target, value, count);
+  return now("a blocking fill", [=] { return fill(target, value, count); });
 }
 
 template <class T>
 CUresult fill_later(uint64_t target, T value, size_type count, CUstream handle) {
-  std::lock_guard lock(driver().mutex);
-  CUstream_st* stream = nullptr;
-  if (CUresult error = resolve_stream(handle, &stream)) return error;
-  return submit(stream, [=] { return fill(target, value, count); });
+  return later(handle, [=] { return fill(target, value, count); });
 }
 
 CUresult copy_2d(const CUDA_MEMCPY2D& c) {
@@ -321,19 +325,12 @@ TRIGEN_ENTRY CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr sourc
 TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy) try {
-  std::lock_guard lock(driver().mutex);
-  CUctx_st* context = nullptr;
-  if (CUresult error = current_context(&context)) return error;
-  if (CUresult error = refuse_during_capture("a blocking copy")) return error;
-  return copy_2d(*copy);
+  return now("a blocking copy", [=] { return copy_2d(*copy); });
 }
 TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream handle) try {
-  std::lock_guard lock(driver().mutex);
-  CUstream_st* stream = nullptr;
-  if (CUresult error = resolve_stream(handle, &stream)) return error;
-  return submit(stream, [c = *copy] { return copy_2d(c); });
+  return later(handle, [c = *copy] { return copy_2d(c); });
 }
 TRIGEN_CATCH
 
