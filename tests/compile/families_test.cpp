@@ -5,6 +5,7 @@
 
 #include "generator/cost/cost.h"
 #include "generator/problem_lists.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "runtime/compile.h"
 #include "tests/thorough.h"
 
@@ -247,6 +248,19 @@ class Wgmma : public ::testing::Test {
       spilled = 16;
     EXPECT_LE(resources_of(binary).spill_bytes, spilled);
   }
+  // One in `every` of the configs that `counts`; how many there are.
+  int expect_parallel(const char* family_name, std::initializer_list<const char*> problems, int every,
+                      llvm::function_ref<bool(const Config&)> counts) {
+    const Family* family = value_of(find_family(family_name));
+    int index = 0;
+    for (const char* text : problems) {
+      const Problem problem = value_of(parse_problem(text));
+      for (const Config& config : family->configs(problem, *target_))
+        if (counts(config) && takes(index++, every))
+          expect_parallel({problem, target_, family, config, false});
+    }
+    return index;
+  }
   const Target* const target_ = value_of(find_target("sm_90a"));
   const Nvrtc* nvrtc_ = nullptr;
 };
@@ -474,73 +488,52 @@ TEST_F(WgmmaSplit, ProductsAreNotSerialised) {
 
 // Small products, which get tiles of 64 rows.
 TEST_F(WgmmaSplit, TilesOf64RowsAreNotSerialised) {
-  const Family* family = value_of(find_family("wgmma_split_sm90"));
-  int index = 0;
-  for (const char* start : {"forward,epilogue=bias,B=1,T=1024,D=1024",
-                            "forward,epilogue=bias+gelu+pre+gate+residual,B=1,H=2,T=511,D=257,fill=upper",
-                            "grad_input,epilogue=residual,B=2,T=1000,D=512"}) {
-    const std::string text = std::string(start) + ",dtype=f32,math=f16x3";
-    const Problem problem = value_of(parse_problem(text));
-    for (const Config& config : family->configs(problem, *target_)) {
-      if (config.tile_m != 64 || config.raster > 0) continue;
-      if (takes(index++, 2)) expect_parallel({problem, target_, family, config, false});
-    }
-  }
-  EXPECT_EQ(index, 6) << "four stages and three of each problem";
+  const int count = expect_parallel(
+      "wgmma_split_sm90",
+      {"forward,dtype=f32,math=f16x3,B=1,T=1024,D=1024,epilogue=bias",
+       "forward,dtype=f32,math=f16x3,B=1,H=2,T=511,D=257,fill=upper,epilogue=bias+gelu+pre+gate+residual",
+       "grad_input,dtype=f32,math=f16x3,B=2,T=1000,D=512,epilogue=residual"},
+      2, [](const Config& config) { return config.tile_m == 64 && config.raster <= 0; });
+  EXPECT_EQ(count, 6) << "four stages and three of each problem";
 }
 
 // Operands that are split inside: short contexts of one set of columns and of two, features that end in half a panel.
 TEST_F(WgmmaSplit, SplitsInsideBesideProducts) {
-  const Family* family = value_of(find_family("wgmma_split_sm90"));
-  int index = 0;
-  for (const char* start :
-       {"B=597,T=128,D=544,epilogue=bias+zero_outside", "B=1024,T=32,D=104,epilogue=bias+zero_outside",
-        "B=512,H=8,T=256,D=96,epilogue=zero_outside", "B=32,H=16,T=512,D=24",
-        "B=64,T=600,D=512,fill=upper,epilogue=bias+accumulate"}) {
-    const Problem problem = value_of(parse_problem(std::string("grad_weight,dtype=f32,math=f16x3,") + start));
-    for (const Config& config : family->configs(problem, *target_)) {
-      if (config.box == 0) continue;
-      if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
-    }
-  }
-  EXPECT_GE(index, 15) << "three numbers of parts of each problem";
+  const int count = expect_parallel(
+      "wgmma_split_sm90",
+      {"grad_weight,dtype=f32,math=f16x3,B=597,T=128,D=544,epilogue=bias+zero_outside",
+       "grad_weight,dtype=f32,math=f16x3,B=1024,T=32,D=104,epilogue=bias+zero_outside",
+       "grad_weight,dtype=f32,math=f16x3,B=512,H=8,T=256,D=96,epilogue=zero_outside",
+       "grad_weight,dtype=f32,math=f16x3,B=32,H=16,T=512,D=24",
+       "grad_weight,dtype=f32,math=f16x3,B=64,T=600,D=512,fill=upper,epilogue=bias+accumulate"},
+      4, [](const Config& config) { return config.box != 0; });
+  EXPECT_GE(count, 15) << "three numbers of parts of each problem";
 }
 
 // W's registers beside the sums of two rows of blocks, on the most warpgroups and blocks that the rules allow.
 TEST_F(WgmmaResident, ProductsAreNotSerialised) {
-  const Family* family = value_of(find_family("wgmma_resident_sm90"));
-  int index = 0;
-  for (const char* text :
-       {"forward,dtype=bf16,B=256,T=64,D=512,epilogue=bias+gelu",
-        "grad_input,dtype=f16,B=256,H=2,T=128,D=80,layout=bdt", "forward,dtype=bf16,B=256,T=128,D=512",
-        "forward,dtype=f16,wdtype=f32,B=128,T=32,D=512,epilogue=bias+residual",
-        "forward,dtype=f16,B=128,T=192,D=512,epilogue=bias+gelu",
-        "forward,dtype=bf16,B=128,T=192,D=512,epilogue=bias+residual",
-        "grad_input,dtype=bf16,B=128,T=192,D=512"}) {
-    const Problem problem = value_of(parse_problem(text));
-    for (const Config& config : family->configs(problem, *target_)) {
-      if (takes(index++, 3)) expect_parallel({problem, target_, family, config, false});
-    }
-  }
-  EXPECT_GE(index, 15);
+  const int count = expect_parallel(
+      "wgmma_resident_sm90",
+      {"forward,dtype=bf16,B=256,T=64,D=512,epilogue=bias+gelu",
+       "grad_input,dtype=f16,B=256,H=2,T=128,D=80,layout=bdt", "forward,dtype=bf16,B=256,T=128,D=512",
+       "forward,dtype=f16,wdtype=f32,B=128,T=32,D=512,epilogue=bias+residual",
+       "forward,dtype=f16,B=128,T=192,D=512,epilogue=bias+gelu",
+       "forward,dtype=bf16,B=128,T=192,D=512,epilogue=bias+residual",
+       "grad_input,dtype=bf16,B=128,T=192,D=512"},
+      3, [](const Config&) { return true; });
+  EXPECT_GE(count, 15);
 }
 
 // Sums of fewer panels of tokens from one diagonal block to the next, x in registers beside them.
 TEST_F(WgmmaRows, ProductsAreNotSerialised) {
-  const Family* family = value_of(find_family("wgmma_rows_sm90"));
-  int index = 0;
-  for (const char* text :
-       {"forward,dtype=bf16,B=64,T=1024,D=633,epilogue=bias+gelu+gate+residual",
-        "forward,dtype=f16,wdtype=f32,B=64,T=1024,D=630,epilogue=bias+silu+pre+gate+residual",
-        "grad_input,dtype=f16,B=64,T=1024,D=630,epilogue=residual",
-        "forward,dtype=bf16,fill=upper,B=64,T=1024,D=631"}) {
-    const Problem problem = value_of(parse_problem(text));
-    for (const Config& config : family->configs(problem, *target_)) {
-      if (config.raster > 0) continue;
-      if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
-    }
-  }
-  EXPECT_GE(index, 28);
+  const int count =
+      expect_parallel("wgmma_rows_sm90",
+                      {"forward,dtype=bf16,B=64,T=1024,D=633,epilogue=bias+gelu+gate+residual",
+                       "forward,dtype=f16,wdtype=f32,B=64,T=1024,D=630,epilogue=bias+silu+pre+gate+residual",
+                       "grad_input,dtype=f16,B=64,T=1024,D=630,epilogue=residual",
+                       "forward,dtype=bf16,fill=upper,B=64,T=1024,D=631"},
+                      4, [](const Config& config) { return config.raster <= 0; });
+  EXPECT_GE(count, 28);
 }
 
 std::vector<const Target*> every_target() {
