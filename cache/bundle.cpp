@@ -1,6 +1,5 @@
 #include "cache/bundle.h"
 
-#include <algorithm>
 #include <fstream>
 #include <initializer_list>
 #include <limits>

@@ -1,7 +1,6 @@
 #include "check/reference.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "check/contraction.h"

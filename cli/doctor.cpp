@@ -2,7 +2,6 @@
 //
 // Exit codes: 0 nothing stands in the way; 1 an error does (with --problems: a problem that no cache serves);
 // 2 the request is wrong; 3 the only errors are missing compilers.
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,6 @@
 #include "cli/help.h"
 
 #include <algorithm>
-#include <cstring>
-#include <map>
 
 #include "cli/problem_options.h"
 #include "cli/terminal.h"

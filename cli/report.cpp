@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <ctime>
 
 #include "cache/host.h"
 #include "cache/upkeep.h"

@@ -2,9 +2,7 @@
 #include <elf.h>
 #include <link.h>
 
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "doctor/gather.h"
 #include "llvm/ADT/StringExtras.h"

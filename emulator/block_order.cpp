@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <functional>
-
 #include "emulator/program.h"
 
 namespace trigen::emulator {

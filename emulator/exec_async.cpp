@@ -1,6 +1,5 @@
 // cp.async and its groups. Copies land as late as the ISA allows: when the thread that issued them waits.
 // (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy, non-bulk")
-#include <algorithm>
 
 #include "emulator/async.h"
 #include "emulator/exec.h"

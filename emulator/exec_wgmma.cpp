@@ -2,7 +2,6 @@
 // computes its own 16 rows. Products run as late as allowed: when the warp waits for their group. (PTX ISA,
 // "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions": fragments, matrix descriptor, core
 // matrices, canonical layouts)
-#include <algorithm>
 
 #include "emulator/access.h"
 #include "emulator/exec.h"

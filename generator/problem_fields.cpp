@@ -1,6 +1,5 @@
 #include "generator/problem_fields.h"
 
-#include <algorithm>
 #include <string_view>
 
 namespace trigen {

@@ -1,7 +1,5 @@
 // Exact operation and byte counts of a problem.
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 
 #include "generator/ops.h"
 

@@ -1,6 +1,5 @@
 #include "lab/replay.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "generator/error.h"

@@ -1,6 +1,5 @@
 #include "lab/table_run.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "check/text.h"

@@ -1,7 +1,6 @@
 #include "tuner/measure.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 namespace trigen {

@@ -1,7 +1,6 @@
 #include "tuner/tune.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "check/text.h"
 #include "runtime/cached_corrections.h"

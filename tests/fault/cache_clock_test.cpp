@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <time.h>
 
-#include <chrono>
-
 #include "cache/folder.h"
 #include "cache/upkeep.h"
 #include "tests/files.h"

@@ -16,7 +16,6 @@ using ::testing::AllOf;
 using namespace trigen::testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::SizeIs;
 
 // A cache with three binaries and two records.

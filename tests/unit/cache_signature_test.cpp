@@ -15,7 +15,6 @@ namespace trigen::cache {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using trigen::testing::CacheFolder;
 
 std::string slurp(const std::string& path) {

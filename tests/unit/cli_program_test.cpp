@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <climits>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>

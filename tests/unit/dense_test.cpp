@@ -7,7 +7,6 @@
 namespace trigen {
 namespace {
 
-using ::testing::HasSubstr;
 using trigen::testing::problem_of;
 using trigen::testing::target_of;
 

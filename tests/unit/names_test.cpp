@@ -7,7 +7,6 @@
 namespace trigen {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 template <class T>

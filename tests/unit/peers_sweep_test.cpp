@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "lab/sweep_problems.h"
 #include "lab/sweep_summary.h"
 
 namespace trigen {
 namespace {
-
-using testing::HasSubstr;
 
 std::vector<Problem> draw(uint64_t seed, SweepHalf half, int count, std::vector<Problem> seen = {}) {
   SweepProblems problems(seed, half, std::move(seen));

@@ -6,7 +6,6 @@
 #include <trigen/trigen.h>
 #include <trigen/newton_schulz.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <fstream>

@@ -10,7 +10,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
-using ::testing::Not;
 using ::testing::SizeIs;
 using trigen::testing::error_of;
 using trigen::testing::Folder;

@@ -14,7 +14,6 @@
 namespace trigen {
 namespace {
 
-using ::testing::Contains;
 using ::testing::HasSubstr;
 
 constexpr const char* kProblem = "forward,dtype=f16,B=8,T=256,D=256";
