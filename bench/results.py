@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the picture and fills the tables of the pages from the checked-in results; no figure on them is typed by hand.
+"""Draws the picture and fills the marked tables of the pages from the checked-in results; no figure of theirs is typed by hand.
 
     bench/results.py            write docs/images/speed.svg and the tables between <!-- results: NAME --> and <!-- /results -->
     bench/results.py --check    write nothing; 1 when a page or a picture is not what the results give
