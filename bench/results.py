@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the picture and fills the tables of the pages from the checked-in results; no figure on them is typed by hand.
+"""Draws the picture and fills the marked tables of the pages from the checked-in results; no figure of theirs is typed by hand.
 
     bench/results.py            write docs/images/speed.svg and the tables between <!-- results: NAME --> and <!-- /results -->
     bench/results.py --check    write nothing; 1 when a page or a picture is not what the results give
@@ -271,15 +271,30 @@ def sweep_short(rows):
 
     def counts(choice, op=None):
         got = [row["got"] for row in of_sweep(rows, choice, op)]
-        return f"{sum(one >= 1 for one in got)} of {len(got)}", f"{mean([min(one, MOST) for one in got]):.2f}"
+        cut = mean([min(one, MOST) for one in got])
+        return f"{sum(one >= 1 for one in got)} of {len(got)}", f"{cut:.2f}, the worst {got[0]:.2f}"
 
     of = {op: counts("tuned", op)[0] for op in OPS}
+    (tuned, tuned_ratios), (untuned, untuned_ratios) = counts("tuned"), counts("untuned")
     return textwrap.fill(
-        f"Of problems that nobody chose {counts('tuned')[0]} were not slower than the best peer when tuned (mean {counts('tuned')[1]}, cut "
-        f"at 2), {counts('untuned')[0]} untuned ({counts('untuned')[1]}): tuned forward {of['forward']}, grad_input {of['grad_input']}, "
-        f"grad_weight {of['grad_weight']}.",
+        f"Of problems that nobody chose {tuned} were not slower than the best peer when tuned (mean, cut at 2, {tuned_ratios}), {untuned} "
+        f"untuned ({untuned_ratios}): tuned forward {of['forward']}, grad_input {of['grad_input']}, grad_weight {of['grad_weight']}.",
         110,
     )
+
+
+def sweep_draws(_):
+    """Every stored draw, the newest first: a table shows one, and draws differ."""
+    lines = ["| draw | not slower, tuned | mean, cut at 2 | tenth percentile | worst |", "|---" * 5 + "|"]
+    for gpu in GPUS:
+        for path in reversed(sorted(RESULTS.glob(f"{gpu}-*.jsonl"))):
+            rows = read(path)
+            if got := [row["got"] for row in of_sweep(rows, "tuned")]:
+                cut, name = mean([min(one, MOST) for one in got]), f"{gpu.upper()}, {path.stem.partition('-')[2]}"
+                lines.append(
+                    f"| {name} | {sum(one >= 1 for one in got)} of {len(got)} | **{cut:.2f}** | {quantile(got, 0.1):.2f} | {got[0]:.2f} |"
+                )
+    return "\n".join(lines)
 
 
 def sweep_above(rows):
@@ -393,6 +408,7 @@ TABLES = {
     "sweep_short": sweep_short,
     "sweep_losses": sweep_losses,
     "sweep_above": sweep_above,
+    "sweep_draws": sweep_draws,
     "sweep_worst": sweep_worst,
 }
 GPUS = ("h200", "h100")  # the first is a table's where its name ends in no other

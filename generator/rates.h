@@ -61,7 +61,7 @@ struct LoopRates {
   double exchange_wait = 0;  // seconds of a tile, of any size, for each tensor that passes beside it
   double chained = 0;        // seconds of each load that a thread does one after the other beside the steps
   double start = 0;          // seconds of first loads and last stores, which nothing overlaps
-  double doubt = 1;          // times all of that, where the loop was never timed
+  double doubt = 1;          // times all of that, where the loop was never fitted
   double cluster = 0;        // seconds: clusters meet before their first load and at their end
   // The memory: its share of the data sheet's rate; of the L2, what a panel may fill; of that, what misses
   // nothing; the time of a byte from the L2 instead.

@@ -252,7 +252,7 @@ typedef struct trigen_plan_info {
   const char* candidate;   /* "mma_sm80:tile=128x128x32,..." */
   const char* provenance;  /* "measured" or "predicted" */
   const char* match;       /* "exact", "near" (predicted: ranked by near records), or "none" without any */
-  const char* difference;  /* for "near": what differs, or the loss to expect; else "" */
+  const char* difference;  /* for "near": what differs, or whose times ranked the choice; else "" */
   const char* layer;       /* the cache file of the record; "" when there was none */
   const char* binary_from; /* "cache" or "compiled" */
   const char* compiler;    /* "nvrtc 12.9.86" */

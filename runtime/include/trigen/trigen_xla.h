@@ -15,7 +15,7 @@
  *   newton_schulz: x, w [3K+1]                                          -> y, then workspace
  *   scan:        as forward, w [H,4,T]
  *   scan_grad_input:  as grad_input, w [H,4,T]
- *   scan_grad_weight: dy, x, w [H,4,T]                      -> dw [H,4,T], then grad_bias, then workspace
+ *   scan_grad_weight: dy, x, w [H,4,T]              -> dw [H,4,T], then grad_bias, then dx, then workspace
  *
  * The workspace is a u8 buffer of at least trigen_xla_workspace_size bytes. The plan is made when XLA
  * initialises a program; executing it takes no lock, allocates nothing and does not synchronise, and may be
