@@ -39,6 +39,57 @@ double of_space(const RecordedSpace& space, const std::vector<double>& predicted
   return std::log(chosen / shares / best) + kErrorShare * errors / weights;
 }
 
+// The differences of two tables.
+class Changed {
+ public:
+  Changed(const Rates& before, const Rates& after)
+      : before_(before), after_(after), device_(!(before.device() == after.device())) {}
+  // `before`, a space's predictions, with those anew of rows that read what changed; nullopt: no row does.
+  std::optional<std::vector<double>> predicted(const RecordedSpace& space,
+                                               const std::vector<double>& before) {
+    std::optional<std::vector<double>> out;
+    const DeviceModel device = by(after_, space);
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (!reads(space.rows[i].work)) continue;
+      if (!out) out = before;
+      (*out)[i] = predict(space.rows[i].work, *space.target, device).seconds * 1e6;
+    }
+    return out;
+  }
+  // Is any prediction of the space another one?
+  bool moves(const RecordedSpace& space) {
+    const DeviceModel before = by(before_, space), after = by(after_, space);
+    return llvm::any_of(space.rows, [&](const RecordedSpace::Row& row) {
+      return reads(row.work) && predict(row.work, *space.target, before).seconds !=
+                                    predict(row.work, *space.target, after).seconds;
+    });
+  }
+
+ private:
+  static DeviceModel by(const Rates& rates, const RecordedSpace& space) {
+    DeviceModel device = model_of(*space.target);
+    device.rates = &rates;
+    return device;
+  }
+  bool reads(const Work& work) {
+    return device_ || loop(work.rates) ||
+           llvm::any_of(work.passes, [&](const Pass& each) { return pass(each.rates); });
+  }
+  bool loop(llvm::StringRef name) {
+    const auto [found, is_new] = loops_.try_emplace(name);
+    if (is_new) found->second = !(before_.loop(name) == after_.loop(name));
+    return found->second;
+  }
+  bool pass(llvm::StringRef name) {
+    const auto [found, is_new] = passes_.try_emplace(name);
+    if (is_new) found->second = !(before_.pass(name) == after_.pass(name));
+    return found->second;
+  }
+  const Rates &before_, &after_;
+  bool device_;
+  std::map<llvm::StringRef, bool> loops_, passes_;  // by the section's name
+};
+
 // The objective of one table after another: only candidates that read a changed section are predicted anew.
 class Objective {
  public:
@@ -58,7 +109,7 @@ class Objective {
     Changed changed(rates_, rates);
     double sum = 0;
     for (const Known& known : spaces_) {
-      const auto predicted = changed.predicted(known);
+      const auto predicted = changed.predicted(*known.space, known.predicted);
       sum += predicted ? of_space(*known.space, *predicted, closeness_) : known.value;
     }
     return sum / static_cast<double>(spaces_.size());
@@ -66,7 +117,7 @@ class Objective {
   void set(const Rates& rates) {
     Changed changed(rates_, rates);
     for (Known& known : spaces_) {
-      auto predicted = changed.predicted(known);
+      auto predicted = changed.predicted(*known.space, known.predicted);
       if (!predicted) continue;
       known.predicted = std::move(*predicted);
       known.value = of_space(*known.space, known.predicted, closeness_);
@@ -79,44 +130,6 @@ class Objective {
     const RecordedSpace* space;
     std::vector<double> predicted;
     double value;
-  };
-  // The differences of two tables.
-  class Changed {
-   public:
-    Changed(const Rates& before, const Rates& after)
-        : before_(before), after_(after), device_(!(before.device() == after.device())) {}
-    // Predictions anew where a row reads what changed; nullopt: no row does.
-    std::optional<std::vector<double>> predicted(const Known& known) {
-      std::optional<std::vector<double>> out;
-      DeviceModel device = model_of(*known.space->target);
-      device.rates = &after_;
-      for (size_t i = 0; i < known.predicted.size(); ++i) {
-        const Work& work = known.space->rows[i].work;
-        if (!reads(work)) continue;
-        if (!out) out = known.predicted;
-        (*out)[i] = predict(work, *known.space->target, device).seconds * 1e6;
-      }
-      return out;
-    }
-
-   private:
-    bool reads(const Work& work) {
-      return device_ || loop(work.rates) ||
-             llvm::any_of(work.passes, [&](const Pass& each) { return pass(each.rates); });
-    }
-    bool loop(llvm::StringRef name) {
-      const auto [found, is_new] = loops_.try_emplace(name);
-      if (is_new) found->second = !(before_.loop(name) == after_.loop(name));
-      return found->second;
-    }
-    bool pass(llvm::StringRef name) {
-      const auto [found, is_new] = passes_.try_emplace(name);
-      if (is_new) found->second = !(before_.pass(name) == after_.pass(name));
-      return found->second;
-    }
-    const Rates &before_, &after_;
-    bool device_;
-    std::map<llvm::StringRef, bool> loops_, passes_;  // by the section's name
   };
 
   Rates rates_;
@@ -140,10 +153,10 @@ std::string source_of(const Rates& rates, const std::vector<Rates>& others,
   for (const RecordedSpace* space : spaces) ++count[space->file];
   std::set<std::string> files;
   std::set<std::string> folders;
+  std::vector<Changed> changes;
+  for (const Rates& other : others) changes.emplace_back(rates, other);
   for (const RecordedSpace* space : spaces) {
-    const std::vector<double> predicted = predicted_us(*space, &rates);
-    if (llvm::all_of(others, [&](const Rates& other) { return predicted_us(*space, &other) == predicted; }))
-      continue;
+    if (llvm::none_of(changes, [&](Changed& changed) { return changed.moves(*space); })) continue;
     if (count[space->file] > 1)
       files.insert(space->file);
     else
