@@ -141,6 +141,7 @@ class SplitTest : public ::testing::Test {
       Store::Options options;
       options.layers = {cache_};
       auto store = Store::open(options);
+      auto compiled = Store::open({});  // every test has the same kernels
       Record record;
       record.problem = to_string(problem);
       record.arch = device.target().name.str();
@@ -148,7 +149,9 @@ class SplitTest : public ::testing::Test {
       record.provenance = Provenance::kMeasured;  // a prediction of no version would be chosen anew
       BuildOptions build_options;
       build_options.code = code_for(device);
-      record.binary = llvm::cantFail(build(candidate, *store, build_options)).binary.key;
+      const Binary binary = llvm::cantFail(build(candidate, *compiled, build_options)).binary;
+      record.binary = binary.key;
+      EXPECT_EQ(trigen::testing::error_of(store->put_binary(binary)), "");
       EXPECT_EQ(trigen::testing::error_of(store->put_record(record)), "");
       break;
     }
