@@ -24,7 +24,8 @@ T value_of(llvm::Expected<T> expected) {
 struct Case {
   std::string problem;
   bool generic;
-  int place = 0;  // the sum of the places of data type, layout and generic or not
+  int place = 0;            // the sum of the places of data type, layout and generic or not
+  const char* of_one = "";  // the family that it is for: in a quick run the others leave it
 };
 std::vector<Case> cases() {
   const char* const kDtypes[] = {"dtype=f16",           "dtype=bf16",           "dtype=f32",
@@ -68,21 +69,27 @@ std::vector<Case> cases() {
         "grad_input,dtype=bf16,B=4,T=192,D=64,K=4,epilogue=residual",
         "grad_input,dtype=f16,B=8,T=512,D=256,K=3", "forward,dtype=bf16,B=256,T=32,D=256,K=16,epilogue=bias",
         "grad_weight,dtype=f32,B=64,T=96,D=364,K=2,math=tf32,epilogue=bias"})
-    out.push_back({problem, false});
+    out.push_back({problem, false, 0, "wgmma_taps_sm90"});
   // Short contexts, which have one, too.
   for (const char* problem :
        {"forward,dtype=bf16,B=4,T=192,D=64,epilogue=bias", "grad_input,dtype=f16,B=16,T=32,D=256,wdtype=f32",
         "forward,dtype=f16,B=3,H=2,T=120,D=136,epilogue=bias+gelu", "grad_input,dtype=bf16,B=8,T=64,D=512"})
-    out.push_back({problem, false});
-  // Rows that begin at any element, which have one, and matrices anywhere.
+    out.push_back({problem, false, 0, "wgmma_resident_sm90"});
+  // Rows that begin at any element, which have one.
   for (const char* problem :
        {"forward,dtype=bf16,B=4,T=300,D=129,epilogue=bias+gelu", "grad_input,dtype=f16,B=8,T=128,D=250",
-        "forward,dtype=f16,B=2,H=2,T=512,D=63,wdtype=f32,epilogue=bias+residual",
-        "gram,dtype=bf16,B=1,H=4,T=256,D=192,pointers=1,epilogue=mirror"})
-    out.push_back({problem, false});
+        "forward,dtype=f16,B=2,H=2,T=512,D=63,wdtype=f32,epilogue=bias+residual"})
+    out.push_back({problem, false, 0, "wgmma_rows_sm90"});
+  // Matrices anywhere.
+  out.push_back({"gram,dtype=bf16,B=1,H=4,T=256,D=192,pointers=1,epilogue=mirror", false});
+  // Even places: of each size one, and the source for all sizes once.
+  int place = 1;
   for (const char* sizes : {"dtype=bf16,B=64,T=128,D=1024,K=5", "dtype=f32,B=3,T=77,D=90,K=5,layout=bdt",
-                            "dtype=bf16,B=32,T=256,D=256,K=5"})
-    for (const bool generic : {false, true}) out.push_back({std::string("newton_schulz,") + sizes, generic});
+                            "dtype=bf16,B=32,T=256,D=256,K=5"}) {
+    for (const bool generic : {false, true})
+      out.push_back({std::string("newton_schulz,") + sizes, generic, place + generic});
+    place = 2;
+  }
   // Weights that are vectors.
   for (const char* problem : {"scan,dtype=bf16,B=4,H=2,T=512,D=256,wdtype=f32,epilogue=bias",
                               "scan_grad_input,dtype=f16,B=4,T=512,D=256",
@@ -166,6 +173,7 @@ TEST_P(FamilyOnTarget, Compiles) {
   std::vector<Case> taken;
   for (const Case& c : cases()) {
     if (!takes(c.place, 2)) continue;  // of data type, layout and generic or not any two meet in all ways
+    if (!thorough() && *c.of_one && family->name() != c.of_one) continue;
     const Problem problem = value_of(parse_problem(c.problem));
     const bool generic = family->generic_config(problem, *target).has_value();
     // Not a problem that this family does not take here, or only without a generic kernel.
