@@ -63,10 +63,11 @@ function(name_parts run)
 endfunction()
 
 # `trigen verify` on the emulated Hopper: emulated.<name> of problems_<list>.txt, with a cache of its own; what follows are more options
-# of verify (--family, --config), and ENVIRONMENT with what the test has there. SHARED: of a list that several configs run, every second
-# problem, by the next config the others; emulated.<name>.rest, which has the label `all` as well, runs what is left.
+# of verify (--family, --config), and ENVIRONMENT with what the test has there. SHARED <n>: of a list that several configs run, every n-th
+# problem, by the next config those behind them (n is 4 where at least six configs run it, so that each problem is run by one of them or
+# two); emulated.<name>.rest, which has the label `all` as well, runs what is left.
 function(add_verify_test name list)
-  cmake_parse_arguments(ARG "SHARED" "" "ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARED" "ENVIRONMENT" ${ARGN})
   string(REPLACE "." "-" cache ${name})
   function(add_part test problems labels)
     add_test(NAME emulated.${test} COMMAND trigen_program verify --device emulated:sm_90a --problems ${problems} ${ARG_UNPARSED_ARGUMENTS})
@@ -83,17 +84,21 @@ function(add_verify_test name list)
   set_property(GLOBAL APPEND PROPERTY emulated_runs_${list} ${name})
   get_property(runs GLOBAL PROPERTY emulated_runs_${list})
   list(LENGTH runs number)
-  set(part_0 "")
-  set(part_1 "")
+  set(part "")
+  set(rest "")
   file(STRINGS ${file} problems REGEX "^[^#]")
   foreach(problem IN LISTS problems)
     math(EXPR number "${number} + 1")
-    math(EXPR part "${number} % 2")
-    string(APPEND part_${part} "${problem}\n")
+    math(EXPR place "${number} % ${ARG_SHARED}")
+    if(place EQUAL 0)
+      string(APPEND part "${problem}\n")
+    else()
+      string(APPEND rest "${problem}\n")
+    endif()
   endforeach()
   set(problems ${CMAKE_CURRENT_BINARY_DIR}/${cache})
-  file(WRITE ${problems}.txt "${part_0}")
-  file(WRITE ${problems}-rest.txt "${part_1}")
+  file(WRITE ${problems}.txt "${part}")
+  file(WRITE ${problems}-rest.txt "${rest}")
   add_part(${name} ${problems}.txt emulated)
   add_part(${name}.rest ${problems}-rest.txt "emulated;all")
   set_property(TEST emulated.${name}.rest PROPERTY DEPENDS emulated.${name})  # of one cache
@@ -104,7 +109,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 256x64:4:3:8:2 256x64:3:2:1:2 256x64:4:5:2:1 128x64:5:7:8:1 128x64:6:4:8:4 128x64:6:1:2:4)
     name_parts(${config} tile stages split vec cluster)
     string(REPLACE ":" "_" name ${config})
-    add_verify_test(grad_weight.${name} grad_weight SHARED
+    add_verify_test(grad_weight.${name} grad_weight SHARED 4
                     --family wgmma_sm90 --config tile=128x${tile},warps=8x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
 endif()
@@ -116,7 +121,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       tile=8x64x8,warps=1x1,stages=4,splitk=1,vec=1x8x2 tile=64x32x8,warps=4x1,stages=3,splitk=2,vec=1x8x2
       tile=32x64x4,warps=2x1,stages=2,splitk=2,vec=1x8x8 tile=128x32x16,warps=4x1,stages=2,splitk=1,vec=1x4x2)
     math(EXPR place "${place} + 1")
-    add_verify_test(scan.${place} scan SHARED --family scan --config ${config})
+    add_verify_test(scan.${place} scan SHARED 4 --family scan --config ${config})
   endforeach()
   add_verify_test(scan.tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=2,vec=1x8x8)
   # Clusters: more blocks than warps and fewer, steps that come again and blocks that have none; copies and lanes in any order.
@@ -125,7 +130,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       tile=64x64x16,warps=2x1,stages=2,splitk=1,vec=1x8x4,cluster=7 tile=64x32x8,warps=4x1,stages=3,splitk=1,vec=1x8x2,cluster=2
       tile=8x64x8,warps=1x1,stages=4,splitk=1,vec=1x8x2,cluster=8)
     math(EXPR place "${place} + 1")
-    add_verify_test(scan.cluster_${place} scan SHARED --family scan --config ${config}
+    add_verify_test(scan.cluster_${place} scan SHARED 4 --family scan --config ${config}
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${place} TRIGEN_EMULATED_LANES=random:${place})
   endforeach()
   add_verify_test(scan.cluster_tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=1,vec=1x8x8,cluster=4)
@@ -138,13 +143,13 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       tile=128x32x16,warps=2x2,stages=1,splitk=1,vec=1x1x1 tile=128x64x16,warps=4x2,stages=2,splitk=1,vec=1x1x1
       tile=128x128x16,warps=2x4,stages=2,splitk=1,vec=1x1x1 tile=128x32x16,warps=8x2,stages=2,splitk=1,vec=1x1x1)
     math(EXPR place "${place} + 1")
-    add_verify_test(newton_schulz.${place} newton_schulz SHARED --limit 1e9 --family newton_schulz_sm80 --config ${config})
+    add_verify_test(newton_schulz.${place} newton_schulz SHARED 4 --limit 1e9 --family newton_schulz_sm80 --config ${config})
   endforeach()
   # Clusters, with lanes in any order.
   foreach(run 32x16,warps=4x2:1:2 32x16,warps=2x2:1:4 64x16,warps=4x2:2:2 32x16,warps=4x2:2:4)
     name_parts(${run} tile stages cluster)
     math(EXPR place "${place} + 1")
-    add_verify_test(newton_schulz.${place} newton_schulz SHARED --limit 1e9 --family newton_schulz_sm80
+    add_verify_test(newton_schulz.${place} newton_schulz SHARED 4 --limit 1e9 --family newton_schulz_sm80
                     --config tile=128x${tile},stages=${stages},splitk=1,vec=1x1x1,cluster=${cluster}
                     ENVIRONMENT TRIGEN_EMULATED_LANES=random:${place} TRIGEN_EMULATED_ASYNC=shuffled:${place})
   endforeach()
@@ -152,7 +157,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 256:2:0 256:1:2 256:1:4 256:2:4 256:1:8 256:2:2 256:2:8)
     name_parts(${run} tile stages cluster)
     math(EXPR place "${place} + 1")
-    add_verify_test(newton_schulz.${place} newton_schulz_sm90 SHARED --limit 1e9 --family newton_schulz_sm90
+    add_verify_test(newton_schulz.${place} newton_schulz_sm90 SHARED 4 --limit 1e9 --family newton_schulz_sm90
                     --config tile=${tile}x64x16,warps=8x1,stages=${stages},splitk=1,vec=1x1x1,cluster=${cluster},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_LANES=random:${place} TRIGEN_EMULATED_ASYNC=shuffled:${place})
   endforeach()
@@ -162,12 +167,12 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 64x64:4:5:1:8:1 64x128:4:2:1:8:1 64x128:4:9:1:2:1 128x128:8:6:2:8:2)
     name_parts(${config} tile warps stages split vec cluster)
-    add_verify_test(gram.${tile}_${split}_${cluster}_${vec} gram_tiles SHARED
+    add_verify_test(gram.${tile}_${split}_${cluster}_${vec} gram_tiles SHARED 2
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
   foreach(config 6:8:1 4:2:4)  # warpgroups that take turns: several tiles a block
     name_parts(${config} stages vec cluster)
-    add_verify_test(gram.turns_${cluster} gram_turns SHARED --limit 2e9
+    add_verify_test(gram.turns_${cluster} gram_turns SHARED 2 --limit 2e9
                     --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=${stages},splitk=1,vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
   add_verify_test(gram.f32 gram_f32)
@@ -192,7 +197,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 64x64:4:5:1:8:1 64x128:4:3:1:8:1 128x128:8:4:3:1:3)
     name_parts(${run} tile warps stages split vec cluster)
-    add_verify_test(grad_weight.tokens_${tile}_${split}_${cluster} grad_weight_tokens SHARED
+    add_verify_test(grad_weight.tokens_${tile}_${split}_${cluster} grad_weight_tokens SHARED 2
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
 endif()
@@ -266,7 +271,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
               128x128:8:6:2:8 128x128:8:2:3:2)
     name_parts(${run} tile warps stages slices vec)
     set(name grad_weight.slices_${tile}_${slices}_${vec})
-    add_verify_test(${name} grad_weight_slices SHARED
+    add_verify_test(${name} grad_weight_slices SHARED 2
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${slices},vec=8x8x${vec},cluster=${slices},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
@@ -276,15 +281,15 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x192:8:3:8 128x192:8:5:2 64x192:4:2:8 64x192:4:7:1)
     name_parts(${run} tile warps stages vec)
-    add_verify_test(three_panels.${tile}_${stages} three_panels SHARED --limit 2e8
+    add_verify_test(three_panels.${tile}_${stages} three_panels SHARED 2 --limit 2e8
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x${vec},cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
   foreach(run 128x192:8:5 64x192:4:7)
     name_parts(${run} tile warps stages)
-    add_verify_test(three_panels.band_${tile} three_panels_band SHARED --limit 2e8
+    add_verify_test(three_panels.band_${tile} three_panels_band SHARED 2 --limit 2e8
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x1,cluster=1,blocks=1)
-    add_verify_test(three_panels.tf32_${tile} tf32_grad_weight SHARED
+    add_verify_test(three_panels.tf32_${tile} tf32_grad_weight SHARED 2
                     --family wgmma_tf32_sm90 --config tile=${tile}x32,warps=${warps}x1,stages=${stages},splitk=1,vec=4x4x1,cluster=1,blocks=1)
   endforeach()
 endif()
@@ -293,7 +298,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 64x80:4:12 64x96:4:2 64x112:4:3 64x144:4:8 64x160:4:2 64x176:4:7 128x80:8:2 128x96:8:8 128x112:8:3 128x144:8:6 128x160:8:2 128x176:8:5)
     name_parts(${run} tile warps stages)
-    add_verify_test(fitted.${tile} fitted SHARED --limit 2e8
+    add_verify_test(fitted.${tile} fitted SHARED 2 --limit 2e8
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
@@ -305,7 +310,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     name_parts(${run} problems tile stages vec paths)
     foreach(async late shuffled:4)
       string(REPLACE ":" "_" name ${problems}.${tile}_${stages}_${async})
-      add_verify_test(${name} ${problems} SHARED
+      add_verify_test(${name} ${problems} SHARED 2
                       --family wgmma_sm90 --config tile=${tile}x64,warps=4x1,stages=${stages},splitk=2,vec=${vec},cluster=2,blocks=1${paths}
                       ENVIRONMENT TRIGEN_EMULATED_ASYNC=${async})
     endforeach()
@@ -341,12 +346,12 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       set(paths ",weights=packed")
     endif()
     string(REPLACE ":" "_" name ${op}.${tile}_${stages}_${cluster})
-    add_verify_test(tf32.${name} tf32_${op} SHARED
+    add_verify_test(tf32.${name} tf32_${op} SHARED 2
                     --family wgmma_tf32_sm90 --config tile=${tile}x32,${rest},cluster=${cluster},blocks=1${paths}
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5)
   endforeach()
   add_verify_test(tf32.taps_copied tf32_taps_copied --family wgmma_tf32_sm90)
-  add_verify_test(tf32.stacked tf32_stacked SHARED
+  add_verify_test(tf32.stacked tf32_stacked SHARED 2
                   --family wgmma_tf32_sm90 --config tile=64x64x32,warps=8x1,stages=6,splitk=5,vec=4x4x1,cluster=1,blocks=1
                   ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5)
 endif()
@@ -357,20 +362,20 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 256x128:8:3:1 256x128:8:4:2 128x64:4:3:1 64x64:4:3:1)
     name_parts(${config} tile warps stages cluster)
     string(REPLACE ":" "_" name ${config})
-    add_verify_test(taps.${name} taps SHARED
+    add_verify_test(taps.${name} taps SHARED 2
                     --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
   endforeach()
   # Buffers for one or some of a tile's panels, and for all.
   foreach(config 256x128:8:4:2 128x64:4:3:1)
     name_parts(${config} tile warps stages cluster)
     string(REPLACE ":" "_" name ${config})
-    add_verify_test(taps.exchange.${name} taps_exchange SHARED
+    add_verify_test(taps.exchange.${name} taps_exchange SHARED 2
                     --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
   endforeach()
   # Slices: clusters of two blocks to four, one and two warpgroups, rings of few stages and of many. Copies and lanes in any order.
   foreach(run 64x64:4:12:2 64x64:4:4:3 64x64:4:2:4 64x128:8:8:2 64x128:8:3:4)
     name_parts(${run} tile warps stages slices)
-    add_verify_test(taps.slices_${tile}_${stages}_${slices} taps_slices SHARED
+    add_verify_test(taps.slices_${tile}_${stages}_${slices} taps_slices SHARED 2
                     --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=${slices},vec=1x8x8,cluster=${slices},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
@@ -406,7 +411,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run exchange:128x256:8:4:1 exchange:128x256:8:3:2 exchange:128x128:8:5:2 exchange:64x64:4:12:1
               f32_weights:128x256:8:3:1 f32_weights:128x128:8:2:2 f32_weights:64x256:4:3:1 f32_weights:64x64:4:8:1)
     name_parts(${run} list tile warps stages cluster)
-    add_verify_test(${list}.${tile}_${warps}_${stages}_${cluster} ${list} SHARED
+    add_verify_test(${list}.${tile}_${warps}_${stages}_${cluster} ${list} SHARED 2
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=${cluster},blocks=1)
   endforeach()
 endif()
@@ -415,7 +420,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x64:8:3:1 128x64:8:3:2)
     name_parts(${run} tile warps stages cluster)
-    add_verify_test(columns.${tile}_${cluster} columns SHARED
+    add_verify_test(columns.${tile}_${cluster} columns SHARED 2
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,raster=1,vec=8x8x8,cluster=${cluster},blocks=1
                     ENVIRONMENT "TRIGEN_EMULATED_SMS=4;TRIGEN_EMULATED_ASYNC=shuffled:6")
   endforeach()
@@ -426,14 +431,14 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:3:1:1:32 128x128:8:3:1:2:16 64x128:4:4:2:2:32 64x192:4:2:1:1:16)
     name_parts(${run} tile warps stages split cluster box)
-    add_verify_test(boxes.${tile}_${box} boxes SHARED
+    add_verify_test(boxes.${tile}_${box} boxes SHARED 2
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x8,cluster=${cluster},box=${box},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:2)
   endforeach()
   foreach(run 128x128:8:4:2:2:1:32 128x256:8:3:2:8:1:16 128x256:8:3:1:8:2:32 128x128:8:4:1:8:4:32 64x64:4:6:2:8:2:32 64x128:4:3:1:8:1:32 128x128:4:4:1:8:1:32)
     name_parts(${run} tile warps stages split vec cluster box)
     set(name boxes.weight_${tile}_${warps}_${cluster})
-    add_verify_test(${name} boxes_weight SHARED
+    add_verify_test(${name} boxes_weight SHARED 2
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},box=${box},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:3)
   endforeach()
@@ -446,7 +451,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:3:1 128x128:8:4:2 128x64:8:6:1 64x128:4:6:1 64x64:4:3:1)
     name_parts(${run} tile warps stages cluster)
-    add_verify_test(strips.${tile}_${stages}_${cluster} strips SHARED
+    add_verify_test(strips.${tile}_${stages}_${cluster} strips SHARED 2
                     --family wgmma_sm90 --limit 2e8
                     --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1,weights=packed)
   endforeach()
@@ -457,7 +462,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:5:1:1 128x128:8:3:1:1 128x64:8:2:1:1 64x256:4:4:1:1 64x128:4:2:2:2)
     name_parts(${run} tile warps stages split cluster)
-    add_verify_test(numbers.${tile}_${stages} numbers SHARED
+    add_verify_test(numbers.${tile}_${stages} numbers SHARED 2
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=1x8x8,cluster=${cluster},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_SMS=3 TRIGEN_EMULATED_ASYNC=shuffled:2 TRIGEN_EMULATED_LANES=random:3)
   endforeach()
@@ -468,7 +473,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 256:4:1:1 256:3:5:1 256:4:2:2 128:6:1:1 128:3:5:1 128:6:4:4)
     name_parts(${config} tile stages split cluster)
     string(REPLACE ":" "_" name ${config})
-    add_verify_test(forms_weight.${name} forms_weight SHARED
+    add_verify_test(forms_weight.${name} forms_weight SHARED 4
                     --limit 1e9 --family wgmma_sm90 --config tile=128x${tile}x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=${cluster},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_SMS=12 TRIGEN_EMULATED_ASYNC=shuffled:2)
   endforeach()
@@ -476,7 +481,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 64x64:4:6:3:3 64x128:4:3:1:1 128x128:8:4:2:2 128x128:4:6:1:1 128x128:4:4:1:4)
     name_parts(${run} tile warps stages split cluster)
     set(name forms_band.${tile}_${warps}_${cluster})
-    add_verify_test(${name} forms_band SHARED
+    add_verify_test(${name} forms_band SHARED 2
                     --limit 1e9 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=${cluster},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_SMS=8 TRIGEN_EMULATED_ASYNC=shuffled:3)
   endforeach()
@@ -503,7 +508,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run split:128:8:3 split:128:8:2 split_rows64:64:4:4 split_rows64:64:4:2)
     name_parts(${run} list rows warps stages)
-    add_verify_test(split.${rows}x128_${stages} ${list} SHARED
+    add_verify_test(split.${rows}x128_${stages} ${list} SHARED 2
                     --family wgmma_split_sm90 --config tile=${rows}x128x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x1x1,cluster=1,blocks=1)
   endforeach()
 endif()
@@ -511,7 +516,7 @@ endif()
 # Its grad_weight that splits inside: whole tiles, parts that threads add one after the other, and runs of them.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(split 1 3 17)
-    add_verify_test(split.inside_${split} split_inside SHARED
+    add_verify_test(split.inside_${split} split_inside SHARED 2
                     --family wgmma_split_sm90 --config tile=128x128x64,warps=8x1,stages=2,splitk=${split},vec=4x4x1,cluster=1,box=32,blocks=1)
   endforeach()
 endif()
