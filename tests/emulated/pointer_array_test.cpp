@@ -181,9 +181,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"newton_schulz_sm80:tile=32x32x16,warps=2x2,stages=2,splitk=1,vec=1x1x1,cluster=4",
              "newton_schulz,dtype=f32,B=4,T=29,D=200,K=4"},
         Case{"newton_schulz_sm90:tile=192x64x16,warps=12x1,stages=1,splitk=1,vec=1x1x1,cluster=2",
-             "newton_schulz,dtype=bf16,B=2,H=2,T=131,D=147,K=3,align=2"},
+             "newton_schulz,dtype=bf16,B=2,H=2,T=131,D=147,K=2,align=2"},
         Case{"newton_schulz_sm90:tile=256x64x16,warps=8x1,stages=2,splitk=1,vec=1x2x2",
-             "newton_schulz,dtype=f32,B=2,T=194,D=70,K=3,align=8,layout=bdt"}));
+             "newton_schulz,dtype=f32,B=2,T=194,D=70,K=2,align=8,layout=bdt"}));
 
 // gram: tiles of a block, pairs and squares of a cluster; slices alone and of three blocks; warpgroups that take turns; sums that a
 // second launch adds; operands as they lie in both layouts, and packed; stores by TMA, in pairs and by elements; D of f32; every
