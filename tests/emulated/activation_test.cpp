@@ -1,5 +1,5 @@
 // The activations on every finite number of 16 bits, f32's of bf16's: W is the identity, so y is act(x) rounded once. On the emulated
-// device, and (with TRIGEN_TEST_GPU) on this machine's GPU.
+// device, and (with TRIGEN_TEST_GPU=1) on this machine's GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // f32 weights beside 16-bit data on wgmma_sm90: read by the product itself or packed by a launch before it,
 // the outputs have the same bits, for W is rounded the same way and the sums are formed in the same order.
-// Outside the triangle W is NaN. On the emulated device, and (with TRIGEN_TEST_GPU) on this machine's GPU.
+// Outside the triangle W is NaN. On the emulated device, and (with TRIGEN_TEST_GPU=1) on this machine's GPU.
 #include <gtest/gtest.h>
 
 #include "check/workbench.h"

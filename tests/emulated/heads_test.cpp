@@ -1,6 +1,6 @@
 // Heads that begin inside a piece of 16 bytes (templates/persistent/heads.h) in memory of every kind: input and output that begin
 // apart, padded heads, heads that lie outermost, rows that no tensor map has. The numbers must be those of contiguous tensors, gaps
-// stay as they were, and what is not finite stays in its head. On the emulated sm_90a, and (with TRIGEN_TEST_GPU) on this machine's
+// stay as they were, and what is not finite stays in its head. On the emulated sm_90a, and (with TRIGEN_TEST_GPU=1) on this machine's
 // GPU.
 #include <gtest/gtest.h>
 

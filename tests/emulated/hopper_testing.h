@@ -1,4 +1,4 @@
-// A Hopper for tests of its families: the emulated sm_90a, or (with TRIGEN_TEST_GPU) this machine's GPU. What these
+// A Hopper for tests of its families: the emulated sm_90a, or (with TRIGEN_TEST_GPU=1) this machine's GPU. What these
 // tests do, plans made and run, lets no call of the driver fail.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Arguments in the same memory. The residual in place (docs/abi.md): the output is the residual's own view. gram of A and A. On the
-// emulated sm_90a, which reports a read that nothing orders before the write, and (with TRIGEN_TEST_GPU) on this machine's GPU.
+// emulated sm_90a, which reports a read that nothing orders before the write, and (with TRIGEN_TEST_GPU=1) on this machine's GPU.
 #include <gtest/gtest.h>
 
 #include <bit>

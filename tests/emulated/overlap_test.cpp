@@ -1,7 +1,7 @@
 // Plans one behind the other in a stream, each of which reads what those before it wrote and overwrites what
 // they read: their launches may start early (Launch::early), their results may not change. With copies,
 // events, a second stream and another library's kernel in between, and captured into a graph. On the emulated sm_90a, which reports an
-// access that does not wait, and (with TRIGEN_TEST_GPU) on this machine's GPU.
+// access that does not wait, and (with TRIGEN_TEST_GPU=1) on this machine's GPU.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -19,7 +19,7 @@ namespace {
 using trigen::testing::kOnGpu;
 using trigen::testing::load_test_driver;
 
-constexpr int kB = kOnGpu ? 32 : 3, kT = kOnGpu ? 512 : 136, kD = kOnGpu ? 1024 : 72, kTurns = kOnGpu ? 8 : 1;
+const int kB = kOnGpu ? 32 : 3, kT = kOnGpu ? 512 : 136, kD = kOnGpu ? 1024 : 72, kTurns = kOnGpu ? 8 : 1;
 
 const Driver* find_driver() {
   static const Driver* const driver = load_test_driver("sm_90a");

@@ -1,5 +1,5 @@
 // Plans through libtrigen.so for tests: a driver, device memory, a product with exact sums, and what they made
-// freed again. On two emulated devices of sm_70, or (with TRIGEN_TEST_GPU) on this machine's GPUs.
+// freed again. On two emulated devices of sm_70, or (with TRIGEN_TEST_GPU=1) on this machine's GPUs.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Matrices anywhere in memory, by arrays of pointers: each in an allocation of its own, NaN around it and between its rows, as
 // misaligned as the problem allows. The bits must be those of one tensor. On the emulated sm_90a, which reports an access outside
-// an allocation, and (with TRIGEN_TEST_GPU) on this machine's GPU.
+// an allocation, and (with TRIGEN_TEST_GPU=1) on this machine's GPU.
 #include <gtest/gtest.h>
 
 #include <bit>

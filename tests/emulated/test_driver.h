@@ -1,16 +1,13 @@
-// The driver of a test that runs on an emulated device and, built with TRIGEN_TEST_GPU, on this machine's
-// GPU.
+// The driver of a test that runs on an emulated device and, with TRIGEN_TEST_GPU=1, on this machine's GPU.
 #pragma once
+
+#include <cstdlib>
 
 #include "runtime/driver.h"
 
 namespace trigen::testing {
 
-#ifdef TRIGEN_TEST_GPU
-inline constexpr bool kOnGpu = true;
-#else
-inline constexpr bool kOnGpu = false;
-#endif
+inline const bool kOnGpu = std::getenv("TRIGEN_TEST_GPU") != nullptr;
 
 // Null on a machine without that device. `emulated`: the emulated device's target.
 inline const Driver* load_test_driver(const char* emulated) {

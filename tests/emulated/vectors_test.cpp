@@ -1,5 +1,5 @@
 // A scan's vectors in every way that a run may give them (trigen.h): the same bits as of whole vectors with the ones, the clipped
-// decays and the products written out, and gradients of what was given. On the emulated sm_90a, and (with TRIGEN_TEST_GPU) on this
+// decays and the products written out, and gradients of what was given. On the emulated sm_90a, and (with TRIGEN_TEST_GPU=1) on this
 // machine's GPU.
 #include <gtest/gtest.h>
 
