@@ -294,7 +294,7 @@ TEST_F(Wgmma, ProductsAreNotSerialised) {
         // 256 columns, 128, and 256 by pairs of blocks.
         const size_t last = configs.size() - 1;
         const Config config = configs[index % 3 * last / 2];
-        if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
+        if (takes(index++, 8)) expect_parallel({problem, target_, family, config, false});
       }
   EXPECT_EQ(index, 40);
 }
@@ -398,7 +398,7 @@ TEST_F(WgmmaIterations, ProductsAreNotSerialised) {
     for (const Config& config : family->configs(problem, *target_)) {
       kinds.insert(std::to_string(config.stages) + ":" + std::to_string(config.cluster) + ":" +
                    std::to_string(config.split_k));
-      if (takes(index++, 5)) expect_parallel({problem, target_, family, config, false});
+      if (takes(index++, 10)) expect_parallel({problem, target_, family, config, false});
     }
     EXPECT_GE(kinds.size(), problem.T > 192 ? 4u : 6u) << text;
   }
@@ -427,7 +427,7 @@ TEST_F(WgmmaTf32, ProductsAreNotSerialised) {
                                  std::to_string(config.tile_n) + ":" + std::to_string(config.cluster);
         if ((*epilogue && !small && tried >= 2) || !tiles.insert(tile).second) continue;
         ++tried;
-        if (takes(static_cast<int>(tiles.size()), 7))
+        if (takes(static_cast<int>(tiles.size()), 14))
           expect_parallel({*problem, target_, family, config, false});
       }
       EXPECT_GT(tried, 0) << to_string(*problem);
@@ -468,7 +468,8 @@ TEST_F(Wgmma, TapsAreNotSerialised) {
                        std::to_string(config.cluster) + " " + text)
                .second)
         continue;
-      if (takes(static_cast<int>(seen.size()), 7)) expect_parallel({problem, target_, family, config, false});
+      if (takes(static_cast<int>(seen.size()), 14))
+        expect_parallel({problem, target_, family, config, false});
     }
   }
   EXPECT_GE(seen.size(), 40u);
@@ -514,7 +515,7 @@ TEST_F(WgmmaSplit, SplitsInsideBesideProducts) {
        "grad_weight,dtype=f32,math=f16x3,B=512,H=8,T=256,D=96,epilogue=zero_outside",
        "grad_weight,dtype=f32,math=f16x3,B=32,H=16,T=512,D=24",
        "grad_weight,dtype=f32,math=f16x3,B=64,T=600,D=512,fill=upper,epilogue=bias+accumulate"},
-      4, [](const Config& config) { return config.box != 0; });
+      8, [](const Config& config) { return config.box != 0; });
   EXPECT_GE(count, 15) << "three numbers of parts of each problem";
 }
 
@@ -528,7 +529,7 @@ TEST_F(WgmmaResident, ProductsAreNotSerialised) {
        "forward,dtype=f16,B=128,T=192,D=512,epilogue=bias+gelu",
        "forward,dtype=bf16,B=128,T=192,D=512,epilogue=bias+residual",
        "grad_input,dtype=bf16,B=128,T=192,D=512"},
-      3, [](const Config&) { return true; });
+      6, [](const Config&) { return true; });
   EXPECT_GE(count, 15);
 }
 
@@ -540,7 +541,7 @@ TEST_F(WgmmaRows, ProductsAreNotSerialised) {
                        "forward,dtype=f16,wdtype=f32,B=64,T=1024,D=630,epilogue=bias+silu+pre+gate+residual",
                        "grad_input,dtype=f16,B=64,T=1024,D=630,epilogue=residual",
                        "forward,dtype=bf16,fill=upper,B=64,T=1024,D=631"},
-                      4, [](const Config& config) { return config.raster <= 0; });
+                      8, [](const Config& config) { return config.raster <= 0; });
   EXPECT_GE(count, 28);
 }
 
