@@ -31,7 +31,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
-# Random small problems: the shapes nobody thought of. TRIGEN_SEED chooses others; the log names the seed. 15 of each target's 60
+# Random small problems: the shapes nobody thought of. TRIGEN_SEED chooses others; the log names the seed. 10 of each target's 60
 # unless TRIGEN_TEST_ALL asks for all.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(target sm_70 sm_75 sm_80 sm_90a sm_100a)
