@@ -1,6 +1,6 @@
-# Every kernel family on the emulated device: `trigen verify` against the double-precision reference, one test per target. A target runs all
-# problems by the families of its own; and every eighth problem by all families that it has, another eighth each, so that every problem is
-# run by all families of one target, with its sizes. TRIGEN_TEST_ALL asks for all problems by all families.
+# Every kernel family on the emulated device: `trigen verify` against the double-precision reference, one test per target. A target runs every
+# second problem by each family of its own, by the next one the others; and every eighth problem by all families that it has, another
+# eighth each, so that every problem is run by all families of one target, with its sizes. TRIGEN_TEST_ALL asks for all problems by all families.
 # They fail where no NVRTC makes the target: a skip told by the output's text would hide other failures. The cache in the build folder
 # keeps the kernels, so that a second run compiles none.
 if(TARGET trigen_emulator AND TARGET trigen_program)
@@ -62,46 +62,40 @@ function(name_parts run)
   endforeach()
 endfunction()
 
-# `trigen verify` on the emulated Hopper: emulated.<name> of problems_<list>.txt, with a cache of its own; what follows are more options
-# of verify (--family, --config), and ENVIRONMENT with what the test has there. SHARED <n>: of a list that several configs run, every n-th
-# problem, by the next config those behind them (n is 4 where at least six configs run it, so that each problem is run by one of them or
-# two); emulated.<name>.rest, which has the label `all` as well, runs what is left.
+# `trigen-lab verify` on the emulated Hopper: emulated.<name> of problems_<list>.txt, by kernels that are compiled quickly; what follows are
+# more options of verify (--family, --config), and ENVIRONMENT with what the test has there. SHARED <n>: of a list that several configs run,
+# every n-th problem, by the next config those behind them (n is 4 where at least six configs run it, so that each problem is run by one of
+# them or two). emulated.<name>.all, which has the label `all` as well, runs the whole list by kernels compiled as they are shipped.
 function(add_verify_test name list)
   cmake_parse_arguments(ARG "" "SHARED" "ENVIRONMENT" ${ARGN})
   string(REPLACE "." "-" cache ${name})
+  set(environment "TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-${cache}.db;${ARG_ENVIRONMENT}")
   function(add_part test problems labels)
-    add_test(NAME emulated.${test} COMMAND trigen_program verify --device emulated:sm_90a --problems ${problems} ${ARG_UNPARSED_ARGUMENTS})
-    set_tests_properties(emulated.${test} PROPERTIES LABELS "${labels}" TIMEOUT 900
-                         ENVIRONMENT "TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-${cache}.db;${ARG_ENVIRONMENT}"
+    add_test(NAME emulated.${test}
+             COMMAND trigen_lab_program verify --device emulated:sm_90a --problems ${problems} ${ARG_UNPARSED_ARGUMENTS} ${ARGN})
+    set_tests_properties(emulated.${test} PROPERTIES LABELS "${labels}" TIMEOUT 900 ENVIRONMENT "${environment}"
                          SKIP_RETURN_CODE 3)  # no compiler here makes the target: cli/command.h
   endfunction()
   set(file ${CMAKE_CURRENT_SOURCE_DIR}/problems_${list}.txt)
-  if(NOT ARG_SHARED)
-    add_part(${name} ${file} emulated)
-    return()
+  add_part(${name}.all ${file} "emulated;all")
+  if(ARG_SHARED)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    set_property(GLOBAL APPEND PROPERTY emulated_runs_${list} ${name})
+    get_property(runs GLOBAL PROPERTY emulated_runs_${list})
+    list(LENGTH runs number)
+    set(part "")
+    file(STRINGS ${file} problems REGEX "^[^#]")
+    foreach(problem IN LISTS problems)
+      math(EXPR number "${number} + 1")
+      math(EXPR place "${number} % ${ARG_SHARED}")
+      if(place EQUAL 0)
+        string(APPEND part "${problem}\n")
+      endif()
+    endforeach()
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/${cache}.txt)
+    file(WRITE ${file} "${part}")
   endif()
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
-  set_property(GLOBAL APPEND PROPERTY emulated_runs_${list} ${name})
-  get_property(runs GLOBAL PROPERTY emulated_runs_${list})
-  list(LENGTH runs number)
-  set(part "")
-  set(rest "")
-  file(STRINGS ${file} problems REGEX "^[^#]")
-  foreach(problem IN LISTS problems)
-    math(EXPR number "${number} + 1")
-    math(EXPR place "${number} % ${ARG_SHARED}")
-    if(place EQUAL 0)
-      string(APPEND part "${problem}\n")
-    else()
-      string(APPEND rest "${problem}\n")
-    endif()
-  endforeach()
-  set(problems ${CMAKE_CURRENT_BINARY_DIR}/${cache})
-  file(WRITE ${problems}.txt "${part}")
-  file(WRITE ${problems}-rest.txt "${rest}")
-  add_part(${name} ${problems}.txt emulated)
-  add_part(${name}.rest ${problems}-rest.txt "emulated;all")
-  set_property(TEST emulated.${name}.rest PROPERTY DEPENDS emulated.${name})  # of one cache
+  add_part(${name} ${file} emulated --quick-compile)
 endfunction()
 
 # Tiles that small problems are not given: row tiles of 256 by pairs and squares of blocks, many parts, single elements of dW.
@@ -184,7 +178,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run gram_triangle:192x192:4:3:2:1:3 gram_triangle:192x192:2:9:8:1:3 gram_triangle:192x192:3:40:2:1:8
               gram_triangle:192x192:4:20:8:1:4 gram_triangle384:384x128:6:1:8:6:12 gram_triangle384:384x128:2:1:2:6:6)
     name_parts(${run} list tile stages split vec cluster sms)
-    add_verify_test(${list}.${tile}_${split}_${vec} ${list}
+    add_verify_test(${list}.${tile}_${split}_${vec} ${list} SHARED 2
                     --family wgmma_sm90 --config tile=${tile}x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=${sms})
   endforeach()
@@ -214,7 +208,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 6:5 6:40 2:1)
     name_parts(${run} stages split)
-    add_verify_test(grad_weight.stacked_${stages}_${split} grad_weight_stacked
+    add_verify_test(grad_weight.stacked_${stages}_${split} grad_weight_stacked SHARED 2
                     --family wgmma_sm90 --config tile=64x64x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x2,cluster=1,blocks=1)
   endforeach()
 endif()
@@ -223,13 +217,13 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 5:3 2:1 4:40)
     name_parts(${run} stages split)
-    add_verify_test(grad_weight.stacked_rows_${stages}_${split} grad_weight_stacked_rows
+    add_verify_test(grad_weight.stacked_rows_${stages}_${split} grad_weight_stacked_rows SHARED 2
                     --family wgmma_sm90 --config tile=64x64x64,warps=8x1,stages=${stages},splitk=${split},vec=1x1x1,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=3)
   endforeach()
   foreach(run 4:3 3:2 2:1)
     name_parts(${run} stages split)
-    add_verify_test(grad_weight.triangle_${stages} grad_weight_triangle
+    add_verify_test(grad_weight.triangle_${stages} grad_weight_triangle SHARED 2
                     --family wgmma_sm90 --config tile=192x192x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=3)
   endforeach()
@@ -382,7 +376,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   # Contexts of at most 64 tokens with all taps of W in the ring, several tiles for each block; by rows alone, as one config reads one layout.
   foreach(run 64x128:8:16 64x64:4:3)
     name_parts(${run} tile warps stages)
-    add_verify_test(taps.short_${tile}_${stages} taps_short
+    add_verify_test(taps.short_${tile}_${stages} taps_short SHARED 2
                     --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5 TRIGEN_EMULATED_SMS=3)
   endforeach()
@@ -535,7 +529,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   # Stages that blocks claim: the tightest ring, one that groups do not divide, panels side by side (copies and lanes in any order).
   foreach(run 64:1:2 64:2:6 128:3:9 256:1:3)
     name_parts(${run} width warps stages)
-    add_verify_test(resident.claims_${width}_${warps} resident_claims --family wgmma_resident_sm90
+    add_verify_test(resident.claims_${width}_${warps} resident_claims SHARED 2 --family wgmma_resident_sm90
                     --config tile=64x${width}x64,warps=4x${warps},stages=${stages},splitk=1,raster=2,vec=1x8x8,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=${warps})
   endforeach()
@@ -554,7 +548,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 5:3 3:1 2:2)
     name_parts(${run} stages split)
-    add_verify_test(weight_rows.${stages} weight_rows --family wgmma_sm90
+    add_verify_test(weight_rows.${stages} weight_rows SHARED 2 --family wgmma_sm90
                     --config tile=128x128x64,warps=8x1,stages=${stages},splitk=${split},vec=1x1x1,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=${split})
   endforeach()
@@ -568,7 +562,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     if(box LESS 64)
       set(of_box ",box=${box}")
     endif()
-    add_verify_test(heads.${tile}_${begin} heads${begin} --limit 3e8 --family wgmma_sm90
+    add_verify_test(heads.${tile}_${begin} heads${begin} SHARED 2 --limit 3e8 --family wgmma_sm90
                     --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x${begin}x${begin},cluster=${cluster}${of_box},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=4)
   endforeach()
@@ -579,14 +573,14 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 256x128:8:4 192x128:8:3 128x128:8:2 256x64:4:2)
     name_parts(${run} tile warps stages)
     foreach(width 1 2)
-      add_verify_test(rows.${tile}_${width} rows${width} --limit 2e8 --family wgmma_rows_sm90
+      add_verify_test(rows.${tile}_${width} rows${width} SHARED 2 --limit 2e8 --family wgmma_rows_sm90
                       --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x${width}x${width},cluster=1,blocks=1,weights=packed)
     endforeach()
   endforeach()
   add_verify_test(rows.exchange rows_exchange --limit 2e8 --family wgmma_rows_sm90)
   foreach(run 256x128:8:4 192x128:8:4 128x128:8:6 64x64:4:4)
     name_parts(${run} tile warps stages)
-    add_verify_test(rows.direct.${tile} rows_direct --limit 2e8 --family wgmma_rows_sm90
+    add_verify_test(rows.direct.${tile} rows_direct SHARED 2 --limit 2e8 --family wgmma_rows_sm90
                     --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x1x1,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=2)
   endforeach()

@@ -18,7 +18,7 @@ void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.choice
 namespace {
 
 // Of a quick run: one of so many mutants.
-constexpr int kSyncShare = 16, kValueShare = 32;
+constexpr int kSyncShare = 24, kValueShare = 48;
 
 std::vector<Subject> subjects() {
   auto read = read_subjects(TRIGEN_MUTATION_LIST);
