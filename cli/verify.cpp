@@ -33,8 +33,7 @@ struct Verify {
   ProblemOptions problems;
   TargetOptions where;
   std::string families;
-  bool generic = false, no_jit = false, full = false, as_json = false, build_only = false, ptx = false,
-       quick_compile = false;
+  bool generic = false, no_jit = false, full = false, as_json = false, build_only = false, ptx = false;
   int gap = 0, random = 0, samples = 0;
   uint64_t seed = 20240912;
   double limit = 3.0e7;
@@ -44,9 +43,6 @@ struct Verify {
   void add_lab_options(CLI::App& app) {
     app.add_option("--families", families, "all: the first choice of every family that serves the target");
     app.add_flag("--ptx", ptx, "load the PTX also where the device runs the machine code");
-    app.add_flag("--quick-compile", quick_compile,
-                 "kernels that NVRTC (12.9 and later) optimises less, on an emulated device; no cache is "
-                 "read or written");
     app.add_option("--gap", gap, "alignment units between rows, to check strides (0)")
         ->check(CLI::Range(0, 64));
     CLI::Option* option =
@@ -201,7 +197,7 @@ struct Verify {
     BuildAllOptions options;
     options.no_jit = no_jit;
     options.cancel = &interrupted;
-    if (device != nullptr && !build_only) options.code = quick_compile ? Code::kQuickPtx : code_for(*device);
+    if (device != nullptr && !build_only) options.code = code_for(*device);
     build_all(all, store, options, [&](size_t index, llvm::Expected<BuiltBinary> built) {
       Work& work = list[place[index].first];
       const size_t at = place[index].second;
@@ -384,10 +380,6 @@ struct Verify {
                         device->info().name + " runs neither machine code nor PTX of " +
                             (*target)->name.str() + "; name an older target without suffix");
     }
-    if (quick_compile && (device == nullptr || !device->info().emulated))
-      return make_error(ErrorKind::kBadRequest,
-                        "--quick-compile is for emulated devices; add --device emulated:" +
-                            (*target)->name.str() + " or leave it out");
     if (random > 0) {
       const auto number = static_cast<unsigned long long>(seed);
       remark(format("random problems of seed %llu; one alone: trigen verify --seed %llu \"<problem>\"",
@@ -404,7 +396,7 @@ struct Verify {
     }
     // One kernel may run for minutes on the emulated device; what was compiled is in the cache already.
     const std::atomic<bool>& interrupted = catch_interrupts(/*terminations=*/false);
-    auto store = quick_compile ? Store::open({}) : where.open_store();
+    auto store = where.open_store();
     std::vector<Work> works;
     for (const Problem& problem : list) {
       if (interrupted.load()) break;

@@ -44,7 +44,7 @@ void drop_compile_times(std::string& log) {
 
 // "sm_90a", or "compute_90a" for PTX alone.
 std::string architecture(const Target& target, Code code) {
-  return code != Code::kCubinAndPtx ? "compute" + target.name.drop_front(2).str() : target.name.str();
+  return code == Code::kPtx ? "compute" + target.name.drop_front(2).str() : target.name.str();
 }
 
 llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& source, const Nvrtc& nvrtc,
@@ -199,10 +199,8 @@ bool is_unknown_compiler(llvm::StringRef name) {
 Code code_for(const Device& device) { return device.info().emulated ? Code::kPtx : Code::kCubinAndPtx; }
 
 std::string compile_options(const Target& target, Code code) {
-  const char* more = code == Code::kCubinAndPtx ? " --ptxas-options=-v"
-                     : code == Code::kQuickPtx  ? " --Ofast-compile=mid"
-                                                : "";
-  return "--gpu-architecture=" + architecture(target, code) + " --std=c++20" + more;
+  const char* report = code == Code::kPtx ? "" : " --ptxas-options=-v";
+  return "--gpu-architecture=" + architecture(target, code) + " --std=c++20" + report;
 }
 
 BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nvrtc, Code code) {

@@ -16,10 +16,7 @@ class Device;
 
 // The code to make of a source. PTX alone is all that an emulated device runs, and takes half the time; its keys
 // name the virtual architecture (compute_70), so that no GPU is given such a binary from the cache.
-//
-// kQuickPtx: PTX that NVRTC optimises less (12.9 and later), in a third to a half of the time again: another kernel than what is shipped, of the
-// same source. For sweeps of tests on the emulated device, without a cache.
-enum class Code { kCubinAndPtx, kPtx, kQuickPtx };
+enum class Code { kCubinAndPtx, kPtx };
 Code code_for(const Device& device);
 
 // True if newer than any release that this version knows, whose code has been compared with no other's, and for a

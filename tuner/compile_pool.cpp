@@ -118,7 +118,7 @@ llvm::Expected<Binary> CompilePool::compile(const Candidate& candidate, const Nv
                                {"target", candidate.target->name.str()},
                                {"candidate", describe(candidate)},
                                {"nvrtc", nvrtc.file().path},
-                               {"ptx_only", code != Code::kCubinAndPtx}},
+                               {"ptx_only", code == Code::kPtx}},
                               cancel);
   if (!answer) {
     const std::string why = take_error(answer.takeError()).message;

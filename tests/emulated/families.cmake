@@ -62,40 +62,45 @@ function(name_parts run)
   endforeach()
 endfunction()
 
-# `trigen-lab verify` on the emulated Hopper: emulated.<name> of problems_<list>.txt, by kernels that are compiled quickly; what follows are
-# more options of verify (--family, --config), and ENVIRONMENT with what the test has there. SHARED <n>: of a list that several configs run,
-# every n-th problem, by the next config those behind them (n is 4 where at least six configs run it, so that each problem is run by one of
-# them or two). emulated.<name>.all, which has the label `all` as well, runs the whole list by kernels compiled as they are shipped.
+# `trigen verify` on the emulated Hopper: emulated.<name> of problems_<list>.txt, with a cache of its own; what follows are more options
+# of verify (--family, --config), and ENVIRONMENT with what the test has there. SHARED <n>: of a list that several configs run, every n-th
+# problem, by the next config those behind them (each problem is run by one config at least); emulated.<name>.rest, which has the label `all` as well, runs what is left.
 function(add_verify_test name list)
   cmake_parse_arguments(ARG "" "SHARED" "ENVIRONMENT" ${ARGN})
   string(REPLACE "." "-" cache ${name})
-  set(environment "TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-${cache}.db;${ARG_ENVIRONMENT}")
   function(add_part test problems labels)
-    add_test(NAME emulated.${test}
-             COMMAND trigen_lab_program verify --device emulated:sm_90a --problems ${problems} ${ARG_UNPARSED_ARGUMENTS} ${ARGN})
-    set_tests_properties(emulated.${test} PROPERTIES LABELS "${labels}" TIMEOUT 900 ENVIRONMENT "${environment}"
+    add_test(NAME emulated.${test} COMMAND trigen_program verify --device emulated:sm_90a --problems ${problems} ${ARG_UNPARSED_ARGUMENTS})
+    set_tests_properties(emulated.${test} PROPERTIES LABELS "${labels}" TIMEOUT 900
+                         ENVIRONMENT "TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-${cache}.db;${ARG_ENVIRONMENT}"
                          SKIP_RETURN_CODE 3)  # no compiler here makes the target: cli/command.h
   endfunction()
   set(file ${CMAKE_CURRENT_SOURCE_DIR}/problems_${list}.txt)
-  add_part(${name}.all ${file} "emulated;all")
-  if(ARG_SHARED)
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
-    set_property(GLOBAL APPEND PROPERTY emulated_runs_${list} ${name})
-    get_property(runs GLOBAL PROPERTY emulated_runs_${list})
-    list(LENGTH runs number)
-    set(part "")
-    file(STRINGS ${file} problems REGEX "^[^#]")
-    foreach(problem IN LISTS problems)
-      math(EXPR number "${number} + 1")
-      math(EXPR place "${number} % ${ARG_SHARED}")
-      if(place EQUAL 0)
-        string(APPEND part "${problem}\n")
-      endif()
-    endforeach()
-    set(file ${CMAKE_CURRENT_BINARY_DIR}/${cache}.txt)
-    file(WRITE ${file} "${part}")
+  if(NOT ARG_SHARED)
+    add_part(${name} ${file} emulated)
+    return()
   endif()
-  add_part(${name} ${file} emulated --quick-compile)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  set_property(GLOBAL APPEND PROPERTY emulated_runs_${list} ${name})
+  get_property(runs GLOBAL PROPERTY emulated_runs_${list})
+  list(LENGTH runs number)
+  set(part "")
+  set(rest "")
+  file(STRINGS ${file} problems REGEX "^[^#]")
+  foreach(problem IN LISTS problems)
+    math(EXPR number "${number} + 1")
+    math(EXPR place "${number} % ${ARG_SHARED}")
+    if(place EQUAL 0)
+      string(APPEND part "${problem}\n")
+    else()
+      string(APPEND rest "${problem}\n")
+    endif()
+  endforeach()
+  set(problems ${CMAKE_CURRENT_BINARY_DIR}/${cache})
+  file(WRITE ${problems}.txt "${part}")
+  file(WRITE ${problems}-rest.txt "${rest}")
+  add_part(${name} ${problems}.txt emulated)
+  add_part(${name}.rest ${problems}-rest.txt "emulated;all")
+  set_property(TEST emulated.${name}.rest PROPERTY DEPENDS emulated.${name})  # of one cache
 endfunction()
 
 # Tiles that small problems are not given: row tiles of 256 by pairs and squares of blocks, many parts, single elements of dW.
@@ -137,13 +142,13 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       tile=128x32x16,warps=2x2,stages=1,splitk=1,vec=1x1x1 tile=128x64x16,warps=4x2,stages=2,splitk=1,vec=1x1x1
       tile=128x128x16,warps=2x4,stages=2,splitk=1,vec=1x1x1 tile=128x32x16,warps=8x2,stages=2,splitk=1,vec=1x1x1)
     math(EXPR place "${place} + 1")
-    add_verify_test(newton_schulz.${place} newton_schulz SHARED 4 --limit 1e9 --family newton_schulz_sm80 --config ${config})
+    add_verify_test(newton_schulz.${place} newton_schulz SHARED 6 --limit 1e9 --family newton_schulz_sm80 --config ${config})
   endforeach()
   # Clusters, with lanes in any order.
   foreach(run 32x16,warps=4x2:1:2 32x16,warps=2x2:1:4 64x16,warps=4x2:2:2 32x16,warps=4x2:2:4)
     name_parts(${run} tile stages cluster)
     math(EXPR place "${place} + 1")
-    add_verify_test(newton_schulz.${place} newton_schulz SHARED 4 --limit 1e9 --family newton_schulz_sm80
+    add_verify_test(newton_schulz.${place} newton_schulz SHARED 6 --limit 1e9 --family newton_schulz_sm80
                     --config tile=128x${tile},stages=${stages},splitk=1,vec=1x1x1,cluster=${cluster}
                     ENVIRONMENT TRIGEN_EMULATED_LANES=random:${place} TRIGEN_EMULATED_ASYNC=shuffled:${place})
   endforeach()
@@ -161,7 +166,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 64x64:4:5:1:8:1 64x128:4:2:1:8:1 64x128:4:9:1:2:1 128x128:8:6:2:8:2)
     name_parts(${config} tile warps stages split vec cluster)
-    add_verify_test(gram.${tile}_${split}_${cluster}_${vec} gram_tiles SHARED 2
+    add_verify_test(gram.${tile}_${split}_${cluster}_${vec} gram_tiles SHARED 4
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
   foreach(config 6:8:1 4:2:4)  # warpgroups that take turns: several tiles a block
@@ -191,7 +196,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 64x64:4:5:1:8:1 64x128:4:3:1:8:1 128x128:8:4:3:1:3)
     name_parts(${run} tile warps stages split vec cluster)
-    add_verify_test(grad_weight.tokens_${tile}_${split}_${cluster} grad_weight_tokens SHARED 2
+    add_verify_test(grad_weight.tokens_${tile}_${split}_${cluster} grad_weight_tokens SHARED 4
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
 endif()
@@ -265,7 +270,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
               128x128:8:6:2:8 128x128:8:2:3:2)
     name_parts(${run} tile warps stages slices vec)
     set(name grad_weight.slices_${tile}_${slices}_${vec})
-    add_verify_test(${name} grad_weight_slices SHARED 2
+    add_verify_test(${name} grad_weight_slices SHARED 4
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${slices},vec=8x8x${vec},cluster=${slices},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
@@ -275,7 +280,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x192:8:3:8 128x192:8:5:2 64x192:4:2:8 64x192:4:7:1)
     name_parts(${run} tile warps stages vec)
-    add_verify_test(three_panels.${tile}_${stages} three_panels SHARED 2 --limit 2e8
+    add_verify_test(three_panels.${tile}_${stages} three_panels SHARED 4 --limit 2e8
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x${vec},cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
@@ -292,7 +297,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 64x80:4:12 64x96:4:2 64x112:4:3 64x144:4:8 64x160:4:2 64x176:4:7 128x80:8:2 128x96:8:8 128x112:8:3 128x144:8:6 128x160:8:2 128x176:8:5)
     name_parts(${run} tile warps stages)
-    add_verify_test(fitted.${tile} fitted SHARED 2 --limit 2e8
+    add_verify_test(fitted.${tile} fitted SHARED 4 --limit 2e8
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
@@ -356,7 +361,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 256x128:8:3:1 256x128:8:4:2 128x64:4:3:1 64x64:4:3:1)
     name_parts(${config} tile warps stages cluster)
     string(REPLACE ":" "_" name ${config})
-    add_verify_test(taps.${name} taps SHARED 2
+    add_verify_test(taps.${name} taps SHARED 4
                     --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
   endforeach()
   # Buffers for one or some of a tile's panels, and for all.
@@ -369,7 +374,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   # Slices: clusters of two blocks to four, one and two warpgroups, rings of few stages and of many. Copies and lanes in any order.
   foreach(run 64x64:4:12:2 64x64:4:4:3 64x64:4:2:4 64x128:8:8:2 64x128:8:3:4)
     name_parts(${run} tile warps stages slices)
-    add_verify_test(taps.slices_${tile}_${stages}_${slices} taps_slices SHARED 2
+    add_verify_test(taps.slices_${tile}_${stages}_${slices} taps_slices SHARED 4
                     --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=${slices},vec=1x8x8,cluster=${slices},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
@@ -425,14 +430,14 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:3:1:1:32 128x128:8:3:1:2:16 64x128:4:4:2:2:32 64x192:4:2:1:1:16)
     name_parts(${run} tile warps stages split cluster box)
-    add_verify_test(boxes.${tile}_${box} boxes SHARED 2
+    add_verify_test(boxes.${tile}_${box} boxes SHARED 4
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x8,cluster=${cluster},box=${box},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:2)
   endforeach()
   foreach(run 128x128:8:4:2:2:1:32 128x256:8:3:2:8:1:16 128x256:8:3:1:8:2:32 128x128:8:4:1:8:4:32 64x64:4:6:2:8:2:32 64x128:4:3:1:8:1:32 128x128:4:4:1:8:1:32)
     name_parts(${run} tile warps stages split vec cluster box)
     set(name boxes.weight_${tile}_${warps}_${cluster})
-    add_verify_test(${name} boxes_weight SHARED 2
+    add_verify_test(${name} boxes_weight SHARED 4
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},box=${box},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:3)
   endforeach()
@@ -445,7 +450,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:3:1 128x128:8:4:2 128x64:8:6:1 64x128:4:6:1 64x64:4:3:1)
     name_parts(${run} tile warps stages cluster)
-    add_verify_test(strips.${tile}_${stages}_${cluster} strips SHARED 2
+    add_verify_test(strips.${tile}_${stages}_${cluster} strips SHARED 4
                     --family wgmma_sm90 --limit 2e8
                     --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1,weights=packed)
   endforeach()
@@ -456,7 +461,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x256:8:5:1:1 128x128:8:3:1:1 128x64:8:2:1:1 64x256:4:4:1:1 64x128:4:2:2:2)
     name_parts(${run} tile warps stages split cluster)
-    add_verify_test(numbers.${tile}_${stages} numbers SHARED 2
+    add_verify_test(numbers.${tile}_${stages} numbers SHARED 4
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=1x8x8,cluster=${cluster},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_SMS=3 TRIGEN_EMULATED_ASYNC=shuffled:2 TRIGEN_EMULATED_LANES=random:3)
   endforeach()
@@ -475,7 +480,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 64x64:4:6:3:3 64x128:4:3:1:1 128x128:8:4:2:2 128x128:4:6:1:1 128x128:4:4:1:4)
     name_parts(${run} tile warps stages split cluster)
     set(name forms_band.${tile}_${warps}_${cluster})
-    add_verify_test(${name} forms_band SHARED 2
+    add_verify_test(${name} forms_band SHARED 4
                     --limit 1e9 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x1,cluster=${cluster},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_SMS=8 TRIGEN_EMULATED_ASYNC=shuffled:3)
   endforeach()
@@ -529,7 +534,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   # Stages that blocks claim: the tightest ring, one that groups do not divide, panels side by side (copies and lanes in any order).
   foreach(run 64:1:2 64:2:6 128:3:9 256:1:3)
     name_parts(${run} width warps stages)
-    add_verify_test(resident.claims_${width}_${warps} resident_claims SHARED 2 --family wgmma_resident_sm90
+    add_verify_test(resident.claims_${width}_${warps} resident_claims SHARED 4 --family wgmma_resident_sm90
                     --config tile=64x${width}x64,warps=4x${warps},stages=${stages},splitk=1,raster=2,vec=1x8x8,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=${warps})
   endforeach()
@@ -573,14 +578,14 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 256x128:8:4 192x128:8:3 128x128:8:2 256x64:4:2)
     name_parts(${run} tile warps stages)
     foreach(width 1 2)
-      add_verify_test(rows.${tile}_${width} rows${width} SHARED 2 --limit 2e8 --family wgmma_rows_sm90
+      add_verify_test(rows.${tile}_${width} rows${width} SHARED 4 --limit 2e8 --family wgmma_rows_sm90
                       --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x${width}x${width},cluster=1,blocks=1,weights=packed)
     endforeach()
   endforeach()
   add_verify_test(rows.exchange rows_exchange --limit 2e8 --family wgmma_rows_sm90)
   foreach(run 256x128:8:4 192x128:8:4 128x128:8:6 64x64:4:4)
     name_parts(${run} tile warps stages)
-    add_verify_test(rows.direct.${tile} rows_direct SHARED 2 --limit 2e8 --family wgmma_rows_sm90
+    add_verify_test(rows.direct.${tile} rows_direct SHARED 4 --limit 2e8 --family wgmma_rows_sm90
                     --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x1x1,cluster=1,blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=2)
   endforeach()
