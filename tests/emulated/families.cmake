@@ -270,7 +270,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
               128x128:8:6:2:8 128x128:8:2:3:2)
     name_parts(${run} tile warps stages slices vec)
     set(name grad_weight.slices_${tile}_${slices}_${vec})
-    add_verify_test(${name} grad_weight_slices SHARED 4
+    add_verify_test(${name} grad_weight_slices SHARED 2
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${slices},vec=8x8x${vec},cluster=${slices},blocks=1
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:4 TRIGEN_EMULATED_LANES=random:4)
   endforeach()
