@@ -1,6 +1,6 @@
 # Every kernel family on the emulated device: `trigen verify` against the double-precision reference, one test per target. A target runs every
 # second problem by each family of its own, by the next one the others; and every eighth problem by all families that it has, another
-# eighth each, so that every problem is run by all families of one target, with its sizes. TRIGEN_TEST_ALL asks for all problems by all families.
+# eighth each, so that every problem is run by all families of one target, with its sizes. TRIGEN_TEST_ALL asks for all of them by all families.
 # They fail where no NVRTC makes the target: a skip told by the output's text would hide other failures. The cache in the build folder
 # keeps the kernels, so that a second run compiles none.
 if(TARGET trigen_emulator AND TARGET trigen_program)
@@ -64,7 +64,8 @@ endfunction()
 
 # `trigen verify` on the emulated Hopper: emulated.<name> of problems_<list>.txt, with a cache of its own; what follows are more options
 # of verify (--family, --config), and ENVIRONMENT with what the test has there. SHARED <n>: of a list that several configs run, every n-th
-# problem, by the next config those behind them (each problem is run by one config at least); emulated.<name>.rest, which has the label `all` as well, runs what is left.
+# problem, by the next config those behind them (at most as many as configs run it, so that one of them runs each problem);
+# emulated.<name>.rest, which has the label `all` as well, runs what is left.
 function(add_verify_test name list)
   cmake_parse_arguments(ARG "" "SHARED" "ENVIRONMENT" ${ARGN})
   string(REPLACE "." "-" cache ${name})
@@ -350,7 +351,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                     ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5)
   endforeach()
   add_verify_test(tf32.taps_copied tf32_taps_copied --family wgmma_tf32_sm90)
-  add_verify_test(tf32.stacked tf32_stacked SHARED 2
+  add_verify_test(tf32.stacked tf32_stacked
                   --family wgmma_tf32_sm90 --config tile=64x64x32,warps=8x1,stages=6,splitk=5,vec=4x4x1,cluster=1,blocks=1
                   ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5)
 endif()
