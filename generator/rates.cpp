@@ -38,6 +38,7 @@ struct Key {
 constexpr Key<DeviceRates> kDeviceKeys[] = {
     {"launch", &DeviceRates::launch, Dimension::kTime},
     {"feed", &DeviceRates::feed, Dimension::kBytesPerCycle},
+    {"feed_alone", &DeviceRates::feed_alone, Dimension::kBytesPerCycle},
     {"shared_bytes", &DeviceRates::shared_bytes, Dimension::kBytesPerCycle},
     {"local_bytes", &DeviceRates::local_bytes, Dimension::kBytesPerCycle},
     {"issues", &DeviceRates::issues, Dimension::kPerCycle},
@@ -69,6 +70,7 @@ constexpr Key<LoopRates> kLoopKeys[] = {
     {"exchange", &LoopRates::exchange, Dimension::kCount},
     {"waits", &LoopRates::waits, Dimension::kCount},
     {"sent", &LoopRates::sent, Dimension::kCount},
+    {"mirrored", &LoopRates::mirrored, Dimension::kCount},
     {"exchange_wait", &LoopRates::exchange_wait, Dimension::kTime},
     {"chained", &LoopRates::chained, Dimension::kTime},
     {"start", &LoopRates::start, Dimension::kTime},

@@ -29,6 +29,7 @@ namespace trigen {
 struct DeviceRates {
   double launch = 0;        // seconds: an empty kernel in a graph
   double feed = 0;          // bytes a cycle from the L2 into one SM; of all SMs together, what the L2 carries
+  double feed_alone = 0;    // the same, where few SMs ask: what one takes in
   double shared_bytes = 0;  // bytes a cycle of one SM's shared memory
   double local_bytes = 0;   // bytes a cycle of one SM's L1, for spills
   double issues = 0;        // instructions of warps a cycle and SM
@@ -58,6 +59,8 @@ struct LoopRates {
   double block_start = 0;                              // seconds of an output tile of any size
   double gelu = 0, silu = 0, exchange = 0, waits = 0;  // of a tile's time, more for each of these
   double sent = 0;           // of a tile's time, more where another block of the cluster sends sums of it
+  double mirrored = 0;       // of a tile's time, more where its transpose is written, too;
+                             // of interleaved loops accesses for each of its elements
   double exchange_wait = 0;  // seconds of a tile, of any size, for each tensor that passes beside it
   double chained = 0;        // seconds of each load that a thread does one after the other beside the steps
   double start = 0;          // seconds of first loads and last stores, which nothing overlaps

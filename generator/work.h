@@ -50,9 +50,10 @@ struct TileEnd {
   double bytes = 0;     // of global memory for each of them
   int vector = 1;       // elements of one access
   Activation act = Activation::kNone;
-  int exchanged = 0;  // tensors of the output's shape that pass through shared memory beside it
-  double waits = 0;   // of a tile's panels, those without a buffer of their own
-  bool sent = false;  // another block of the cluster sends sums of it
+  int exchanged = 0;      // tensors of the output's shape that pass through shared memory beside it
+  double waits = 0;       // of a tile's panels, those without a buffer of their own
+  bool sent = false;      // another block of the cluster sends sums of it
+  bool mirrored = false;  // its transpose is written, too
 };
 
 // `count` blocks in a row (clusters, where blocks work in clusters) that do the same.

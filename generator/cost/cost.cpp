@@ -98,25 +98,28 @@ Finish finish_of(const CostInput& in, const Occupancy& resident) {
   // FFMA fills an SM's issue slots, and neighbours' ends with them.
   if (work.loop == Loop::kInterleaved && work.unit != Unit::kFp32 && blocks > 1)
     return shared_finish(in, resident, blocks);
-  llvm::SmallVector<double, 8> steps;
-  for (const Step& step : work.steps) steps.push_back(step_seconds(in, step, blocks, resident.spill_bytes));
+  const bool streamed = work.loop == Loop::kStreamed;
+  llvm::SmallVector<double, 8> steps, alone;
+  for (const Step& step : work.steps) {
+    steps.push_back(step_seconds(in, step, blocks, resident.spill_bytes));
+    alone.push_back(streamed ? step_seconds_alone(in, step) : steps.back());
+  }
   const double tile = tile_seconds(in);
-  const auto seconds = [&](const Run& run) {
+  const auto seconds = [&](const Run& run, const llvm::SmallVector<double, 8>& each) {
     double sum = run.tiles * tile;
-    for (size_t kind = 0; kind < run.steps.size(); ++kind) sum += run.steps[kind] * steps[kind];
+    for (size_t kind = 0; kind < run.steps.size(); ++kind) sum += run.steps[kind] * each[kind];
     return sum;
   };
   llvm::SmallVector<BlockRun, 64> runs;
-  for (const Run& run : work.runs) runs.push_back({seconds(run), run.count});
+  for (const Run& run : work.runs) runs.push_back({seconds(run, steps), run.count, seconds(run, alone)});
   // Persistent grids are made for the target's SMs: on a device with fewer their last blocks start late.
   const int64_t slots = std::max<int64_t>(1, int64_t{in.device.sms} * blocks / std::max(1, work.cluster));
   Finish out;
-  const double sharers = work.loop == Loop::kStreamed
-                             ? std::min<double>(static_cast<double>(slots), work.grid)
-                             : static_cast<double>(slots);
-  const double all = seconds(work.all);
+  const double sharers =
+      streamed ? std::min<double>(static_cast<double>(slots), work.grid) : static_cast<double>(slots);
+  const double all = seconds(work.all, steps);
   out.balanced = all / std::max(1.0, sharers);
-  if (work.first_bytes > 0) out.first_share = seconds(work.first) / all;
+  if (work.first_bytes > 0) out.first_share = seconds(work.first, steps) / all;
   out.seconds = std::max(makespan(runs, work.repeats, slots), out.balanced);
   return out;
 }
@@ -124,8 +127,12 @@ Finish finish_of(const CostInput& in, const Occupancy& resident) {
 double l2_seconds(const CostInput& in) {
   const Work& work = in.work;
   // What the memory fills it with and takes from it, too.
-  if (work.loop == Loop::kStreamed)
-    return (work.l2_bytes + memory_bytes(in)) / (in.rates.feed * in.device.sms * in.device.clock_hz);
+  if (work.loop == Loop::kStreamed) {
+    double bytes = work.l2_bytes + memory_bytes(in);
+    for (size_t kind = 0; kind < work.all.steps.size(); ++kind)
+      bytes -= work.all.steps[kind] * std::max(1, work.cluster) * read_together(in, work.steps[kind]);
+    return bytes / (in.rates.feed * in.device.sms * in.device.clock_hz);
+  }
   const double scale = in.device.sms * in.device.clock_hz / (in.target.sms * in.target.clock_hz);
   return work.l2_bytes / (in.target.l2_bytes_per_s * scale);
 }

@@ -10,15 +10,16 @@
 namespace trigen {
 namespace {
 
-// Slots that become free at the same time.
+// Slots that become free at the same time; of their last block, how many times as fast it is alone.
 struct FreeSlots {
   double seconds;
   int64_t count;
+  double faster;
 };
 
 class Machine {
  public:
-  Machine(double start, int64_t slots) : finish_(start) { free_.push_back({start, slots}); }
+  Machine(double start, int64_t slots) : start_(start), slots_(slots) { free_.push_back({start, slots, 1}); }
 
   void run(BlockRun run) {
     while (run.count > 0) {
@@ -30,25 +31,39 @@ class Machine {
         slots.count -= taken;
       else
         free_.pop_back();
-      put({end, taken});
-      finish_ = std::max(finish_, end);
+      put({end, taken, run.alone > 0 ? std::max(1.0, run.seconds / run.alone) : 1});
     }
   }
-  double finish() const { return finish_; }
+  // The end of the last block: from when slots have run out of blocks on, those at work are the faster the fewer they are.
+  double finish() const {
+    double now = free_.back().seconds;
+    int64_t idle = free_.back().count;
+    const int64_t busy = slots_ - (now > start_ ? 0 : idle);
+    idle -= slots_ - busy;
+    for (size_t at = free_.size() - 1; at-- > 0;) {
+      const double share = static_cast<double>(busy) / static_cast<double>(busy - idle);
+      now += (free_[at].seconds - free_[at + 1].seconds) / std::min(share, free_.front().faster);
+      idle += free_[at].count;
+    }
+    return now;
+  }
 
  private:
   // Slots that become free together, within a rounding error, are one entry.
   void put(FreeSlots slots) {
     size_t at = free_.size();
     while (at > 0 && free_[at - 1].seconds < slots.seconds * (1 - 1e-9)) --at;
-    if (at > 0 && free_[at - 1].seconds <= slots.seconds * (1 + 1e-9))
+    if (at > 0 && free_[at - 1].seconds <= slots.seconds * (1 + 1e-9)) {
       free_[at - 1].count += slots.count;
-    else
+      free_[at - 1].faster = std::min(free_[at - 1].faster, slots.faster);
+    } else {
       free_.insert(free_.begin() + at, slots);
+    }
   }
 
   llvm::SmallVector<FreeSlots, 64> free_;  // sorted, the first to be free is last
-  double finish_;
+  double start_;
+  int64_t slots_;
 };
 
 // An SM whose blocks share its units.

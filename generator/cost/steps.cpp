@@ -26,7 +26,7 @@ double products_per_s(const CostInput& in) {
   return 1;
 }
 
-double streamed_seconds(const CostInput& in, const Step& step) {
+double streamed_seconds(const CostInput& in, const Step& step, double feed_rate) {
   const Work& work = in.work;
   const LoopRates& loop = in.loop;
   double rate = products_per_s(in);
@@ -35,10 +35,9 @@ double streamed_seconds(const CostInput& in, const Step& step) {
   double tensor = step.products / rate * std::max(1.0, loop.reads * step.operand_reads);
   if (step.f32_bytes > 0) tensor *= loop.f32_products;
   if (work.warpgroups == 1) tensor *= loop.alone;
-  // f32 weights have twice the bytes: the second half comes with reads of other blocks of the row tile.
-  const double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2) +
-                       step.split_bytes * (loop.split_lines - 1)) /
-                      (in.rates.feed * in.target.clock_hz);
+  const double feed =
+      (step.feed_bytes - read_together(in, step) + step.split_bytes * (loop.split_lines - 1)) /
+      (feed_rate * in.target.clock_hz);
   // Threads' traffic in shared memory beside the products' own reads.
   const double shared = step.shared_bytes / (in.rates.shared_bytes * in.target.clock_hz);
   const double latency = step.loads * loop.latency / std::max(1, work.stages - 1);
@@ -133,12 +132,14 @@ double interleaved_cycles(const CostInput& in, const Step& step, int blocks, dou
 double interleaved_tile_cycles(const CostInput& in) {
   const TileEnd& tile = in.work.tile;
   const double per_cycle = in.target.l2_bytes_per_s / (in.target.sms * in.target.clock_hz);
-  const double accesses = tile.elements / std::max(1, tile.vector);
+  const double accesses = tile.elements / std::max(1, tile.vector),
+               mirrored = tile.mirrored ? in.loop.mirrored * tile.elements : 0;  // single elements
   // Tensors beside the output pay their latency, a few accesses at a time.
   const double exchange = in.loop.exchange_access * tile.exchanged * accesses / in.work.threads;
   const double activation = tile.act == Activation::kGELU ? 1 : tile.act == Activation::kSiLU ? 0.5 : 0;
   return in.loop.block + exchange + activation * in.loop.activation * tile.elements / (32 * in.rates.issues) +
-         std::max(tile.elements * tile.bytes / per_cycle, accesses / in.rates.access_lanes * in.loop.access);
+         std::max(tile.elements * tile.bytes / per_cycle,
+                  (accesses + mirrored) / in.rates.access_lanes * in.loop.access);
 }
 
 double streamed_tile_seconds(const CostInput& in) {
@@ -150,7 +151,7 @@ double streamed_tile_seconds(const CostInput& in) {
   const double seconds = loop.block_start + loop.exchange_wait * tile.exchanged +
                          loop.tile * tile.elements / (in.work.warpgroups * kGroupElements) *
                              (1 + activation + loop.waits * tile.waits + loop.exchange * tile.exchanged +
-                              (tile.sent ? loop.sent : 0));
+                              (tile.sent ? loop.sent : 0) + (tile.mirrored ? loop.mirrored : 0));
   return seconds * in.target.clock_hz / in.device.clock_hz;
 }
 
@@ -180,8 +181,16 @@ Occupancy occupancy(const CostInput& in) {
 
 double step_seconds(const CostInput& in, const Step& step, int blocks, double spill_bytes) {
   return in.work.loop == Loop::kStreamed
-             ? streamed_seconds(in, step)
+             ? streamed_seconds(in, step, in.rates.feed)
              : interleaved_cycles(in, step, blocks, spill_bytes) / in.device.clock_hz;
+}
+
+double step_seconds_alone(const CostInput& in, const Step& step) {
+  return streamed_seconds(in, step, std::max(in.rates.feed, in.rates.feed_alone));
+}
+
+double read_together(const CostInput& in, const Step& step) {
+  return step.f32_bytes * (1 - in.loop.f32_feed / 2);
 }
 
 double tile_seconds(const CostInput& in) {

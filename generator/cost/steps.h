@@ -25,6 +25,10 @@ Occupancy occupancy(const CostInput& in);
 
 // Seconds of one step of a kind, where `blocks` blocks share an SM.
 double step_seconds(const CostInput& in, const Step& step, int blocks, double spill_bytes);
+// The same of a streamed loop, where most other SMs are idle.
+double step_seconds_alone(const CostInput& in, const Step& step);
+// Bytes of a step's f32 weights, which are twice as many as of 16 bits, that come with other blocks' reads of the row tile.
+double read_together(const CostInput& in, const Step& step);
 // Seconds of a block for each whole output tile, outside its steps.
 double tile_seconds(const CostInput& in);
 // Times as long as without spills (streamed loops).

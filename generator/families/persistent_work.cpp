@@ -209,6 +209,14 @@ int loads_of_diagonals(const StreamK& s, int tokens, int grid) {
          static_cast<int>(std::ceil(kTiles * (whole * kLoads + in_parts * parts)));
 }
 
+// Of gram's tiles, the share of those around the diagonal, of a launch's `tiles`: their rows of A are among B's, and loaded once where B
+// is A (kFindsRows, templates/persistent/grad_weight.cuh), as callers mostly have it.
+double own_share(const Problem& p, const Config& c, int64_t tiles) {
+  if (p.op != Op::kGram || (c.cluster > 1 && !weight::slices(c))) return 0;
+  const auto rows = static_cast<double>(p.H) * std::ceil(static_cast<double>(p.T) / c.tile_m);
+  return std::min(1.0, rows / static_cast<double>(std::max<int64_t>(1, tiles)));
+}
+
 // grad_weight by slices: a cluster for every tile. Where not all of them run at the same time with one block on an SM,
 // some wait for their turn, or two blocks share an SM where both fit. Narrow tiles are 64 x 64.
 Work sliced_weight_work(const Problem& p, const Target& target, const Config& c) {
@@ -227,25 +235,25 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
   const double alone_intake = c.tile_m == kPanel && c.tile_n == weight::kThreePanels ? 0.67 : 0.8;
   const double turns = alone ? std::ceil(all) : std::max(1.0, all);
   const double steps = static_cast<double>(s.depth) / c.cluster, depth = multiplied_depth(p, c),
-               fed = 128.0 * (c.tile_m + c.tile_n);
-  Work work{.rates = "ring_slices",
-            .unit = Unit::kTensor16,
-            .stages = c.stages,
-            .warpgroups = weight::consumers(c),
-            .threads = weight::threads(c),
-            .registers = beside ? kRegisters : 0,
-            .shared_bytes = weight::shared_bytes(c),
-            .cluster = c.cluster};
+               fed = 128.0 * (c.tile_m * (1 - own_share(p, c, clusters)) + c.tile_n);
+  Work work{
+      .rates = p.op == Op::kGram ? llvm::StringLiteral("gram_slices") : llvm::StringLiteral("ring_slices"),
+      .unit = Unit::kTensor16,
+      .stages = c.stages,
+      .warpgroups = weight::consumers(c),
+      .threads = weight::threads(c),
+      .registers = beside ? kRegisters : 0,
+      .shared_bytes = weight::shared_bytes(c),
+      .cluster = c.cluster};
   work.steps.push_back({.products = turns * c.tile_m * c.tile_n * depth,
                         .feed_bytes = turns * fed * (alone && !split_lines ? alone_intake : 1),
                         .split_bytes = split_lines ? turns * fed : 0,
                         .loads = beside ? 1 : turns});
   // A block without a cluster sends nothing and waits for none; sums of 128 x 128 are sent once the whole cluster's products are
-  // done; of gram a second triangle is written (docs/experiments/wgmma_sm90-grad_weight.md, docs/experiments/gram.md).
-  constexpr double kAlone = 0.5, kBehind = 1.75, kMirrored = 1.3;
-  const double output =
-      alone ? kAlone : (weight::reuses_ring(c) ? kBehind : 1) * (p.epilogue.mirror ? kMirrored : 1);
-  work.tile.elements = output * c.tile_m * c.tile_n;
+  // done (docs/experiments/wgmma_sm90-grad_weight.md).
+  constexpr double kAlone = 0.5, kBehind = 1.75;
+  work.tile.elements = (alone ? kAlone : weight::reuses_ring(c) ? kBehind : 1) * c.tile_m * c.tile_n;
+  work.tile.mirrored = p.epilogue.mirror && !alone;
   const double tiles = !beside ? turns : turns > 1 ? 1.5 : 1;  // two ends overlap by half
   put_runs(work, clusters, false, [&](int) { return Run{.steps = {steps}, .tiles = tiles}; });
   work.all.steps = {clusters * steps};
@@ -336,12 +344,18 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   const bool stacks = weight::stacks(c), triangle = weight::holds_triangle(c);
   const int sharers = std::max(1, c.cluster);
   const StreamK s = weight_stream_k(p, c, grid);
-  const WeightTile wide = weight_tile(p, c, s, c.tile_n), narrow = weight_tile(p, c, s, 128);
+  WeightTile wide = weight_tile(p, c, s, c.tile_n), narrow = weight_tile(p, c, s, 128);
+  if (const double own = triangle ? 0 : own_share(p, c, int64_t{s.wide} + s.narrow); own > 0)
+    for (WeightTile* tile : {&wide, &narrow}) {
+      tile->fed -= own * tile->rows;
+      tile->read -= own * tile->rows;
+    }
   const double depth = multiplied_depth(p, c);
-  Work work{.rates = "ring_weight",
-            .unit = p.dtype == DType::kF32 ? Unit::kTensorTf32 : Unit::kTensor16,
-            .stages = c.stages,
-            .cluster = sharers};
+  Work work{
+      .rates = p.op == Op::kGram ? llvm::StringLiteral("ring_gram") : llvm::StringLiteral("ring_weight"),
+      .unit = p.dtype == DType::kF32 ? Unit::kTensorTf32 : Unit::kTensor16,
+      .stages = c.stages,
+      .cluster = sharers};
   // Blocks that share loads win more where no dW leaves, or both of its triangles do: of a Toeplitz matrix's 52 configs at 16,512,1024 to
   // 4,4096,1024 theirs took 0.8 to 0.9 of what was predicted without this, of gram's ten at 1536 to 8192 rows squares 0.71 to 0.92 and
   // pairs 0.85 to 0.93 (H100s, driver 580.159.04, NVRTC 13.0.88, 2026-11-27).
@@ -363,6 +377,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   work.tile.elements = wide.elements;
   // One warpgroup stores while the other one multiplies: 0.7 us less a tile (H200, 1024 x 1024, 8 matrices, 2026-11-27).
   if (weight::takes_turns(c)) work.tile.elements /= 2;
+  work.tile.mirrored = p.epilogue.mirror && s.whole_tiles > 0;
   put_weight_stream_k(work, s);
   if (s.whole_tiles == 0 && s.narrow == 0)
     work.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) * sharers / target.sms);

@@ -50,6 +50,15 @@ TEST(Makespan, LongestFirstBeatsShortestFirst) {
   EXPECT_LT(makespan(longest, 1, 132), makespan(shortest, 1, 132));
 }
 
+TEST(Makespan, BlocksShareWhatIdleSlotsLeave) {
+  EXPECT_DOUBLE_EQ(makespan({{8, 4, 4}}, 1, 4), 8) << "every slot is busy";
+  EXPECT_DOUBLE_EQ(makespan({{8, 2, 4}}, 1, 4), 8) << "as many as ever";
+  EXPECT_DOUBLE_EQ(makespan({{8, 2, 4}, {4, 2, 4}}, 1, 4), 4 + 4 / 2.0) << "from when others have ended";
+  EXPECT_DOUBLE_EQ(makespan({{8, 1, 4}, {4, 1, 4}}, 1, 4), 4 + 4 / 2.0) << "of slots that had a block";
+  EXPECT_DOUBLE_EQ(makespan({{8, 2, 7}, {4, 6, 4}}, 1, 8), 4 + 4 * 7 / 8.0) << "as fast as it is alone";
+  EXPECT_DOUBLE_EQ(makespan({{8, 2}, {4, 2}}, 1, 4), 8) << "nothing is shared";
+}
+
 // Two blocks on each of two SMs; a step takes 1 alone and 2 beside another block.
 TEST(SharedMakespan, ABlockAloneStepsFaster) {
   const std::vector<double> steps = {1, 2};

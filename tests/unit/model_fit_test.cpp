@@ -44,7 +44,7 @@ RecordedSpace space_by(const Rates& rates, const std::string& problem, const std
 
 std::vector<RecordedSpace> spaces_by(const Rates& rates) {
   return {space_by(rates, "forward,dtype=bf16,B=16,T=1024,D=768", "fit"),
-          space_by(rates, "forward,dtype=bf16,B=64,T=128,D=512", "fit")};
+          space_by(rates, "forward,dtype=bf16,B=32,T=512,D=768", "fit")};
 }
 
 TEST(ModelFit, FindsARateThatWasMadeWrong) {
