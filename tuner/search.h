@@ -53,7 +53,7 @@ class Search {
   // reported (timed or failed), or the search has been out of time.
   std::vector<size_t> next(double elapsed_s);
   void timed(size_t candidate, double median_s);
-  void failed(size_t candidate);  // not built, wrong, or spilling: out
+  void failed(size_t candidate);  // not built, or wrong: out
 
   // Is there time left for another one?
   bool in_time(double elapsed_s) const;

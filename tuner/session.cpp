@@ -225,7 +225,6 @@ std::unique_ptr<BuildQueue> Session::compile(const std::vector<size_t>& batch) {
 }
 
 llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vector<size_t> batch) {
-  std::vector<std::pair<size_t, Binary>> spilled;
   // The budget bounds what follows the first candidate that works.
   const auto go_on = [&] { return !cancelled() && (!search_.any() || search_.in_time(spent())); };
   while (!batch.empty()) {
@@ -245,12 +244,6 @@ llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vect
       note_cache(binary.cache_problem);
       row.resources = resources_of(binary.binary);
       row.predicted_s = predict(candidates_[index], device_->model(), row.resources).seconds;
-      if (row.resources.spills()) {
-        row.outcome = Outcome::kSpilled;
-        search_.failed(index);
-        spilled.emplace_back(index, std::move(binary.binary));
-        continue;
-      }
       if (auto error = try_candidate(index, binary.binary)) return error;
     }
     if (!go_on()) break;
@@ -261,10 +254,6 @@ llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vect
   report_.stop_reason = cancelled() ? format("interrupted after %zu of %zu candidates", search_.tried_count(),
                                              candidates_.size())
                                     : search_.reason(spent());
-  for (auto& [index, binary] : spilled) {
-    if (search_.any() || cancelled()) break;
-    if (auto error = try_candidate(index, binary)) return error;
-  }
   return llvm::Error::success();
 }
 

@@ -30,7 +30,7 @@ const char* to_string(TuneObjective objective);  // "time", "energy", "edp"
 enum class Outcome {
   kNotTried,  // the search stopped before it
   kNotBuilt,  // the compiler refused it; note has the text
-  kSpilled,   // more than a few registers spill to memory: passed over
+  kSpilled,   // more than a few registers spill to memory: no choice without a measurement
   kWrong,     // its result is not the reference's: never chosen; note says where
   kFailed,    // the device refused or broke off the run, or gave no answer in time; note says why
   kRanked,    // compiled and ranked by the model with the compiler's report
