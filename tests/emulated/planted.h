@@ -16,7 +16,7 @@ inline constexpr const char* kWriteOutside =
     "ld.param.u64 %d0, [p+32];\nadd.u64 %d0, %d0, 17592186044416;\nst.global.u32 [%d0], %r0;\n";
 inline constexpr const char* kTrap = "trap;\n";
 
-inline void plant(Store& store, const Candidate& candidate, const std::string& body) {
+inline void plant(Store& store, const Candidate& candidate, const std::string& body, int spill_bytes = 0) {
   static_assert(sizeof(Activations) == 32, "kWriteOutside reads Params::y.data");
   const Source source = render(candidate);
   Binary binary;
@@ -30,6 +30,7 @@ inline void plant(Store& store, const Candidate& candidate, const std::string& b
                source.entry + "(.param .align 8 .b8 p[" + std::to_string(sizeof(Params)) +
                "]) {\n.reg .b64 %d<2>;\n.reg .b32 %r<2>;\nmov.u32 %r0, 1;\n" + body + "ret;\n}\n";
   binary.registers = 8;
+  binary.spill_bytes = spill_bytes;
   auto error = store.put_binary(binary);
   EXPECT_FALSE(static_cast<bool>(error)) << llvm::toString(std::move(error));
 }

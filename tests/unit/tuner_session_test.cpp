@@ -119,6 +119,15 @@ TEST_F(TunerSession, AFinalistThatBreaksIsOutAndTheFinalGoesOn) {
   EXPECT_THAT(found->record.evidence, HasSubstr("ILLEGAL_ADDRESS"));
 }
 
+TEST_F(TunerSession, AKernelThatSpillsIsMeasuredAsAnyOther) {
+  const auto list = candidates(3);
+  testing::plant(*store_, list[1], testing::kTrap, 140);
+  WrittenBench bench({10e-6, 9e-6, 9.5e-6});
+  const TuneReport report = tune(bench, list);
+  EXPECT_EQ(report.candidates[1].resources.spill_bytes, 140);
+  EXPECT_EQ(report.chosen, describe(list[1]));
+}
+
 TEST_F(TunerSession, AnInterruptedFinalKeepsTheQuickTimes) {
   const auto list = candidates(3);
   WrittenBench bench({10e-6, 9e-6, 9.5e-6});
