@@ -154,6 +154,7 @@ std::string source_of(const Rates& rates, const std::vector<Rates>& others,
   std::set<std::string> files;
   std::set<std::string> folders;
   std::vector<Changed> changes;
+  changes.reserve(others.size());
   for (const Rates& other : others) changes.emplace_back(rates, other);
   for (const RecordedSpace* space : spaces) {
     if (llvm::none_of(changes, [&](Changed& changed) { return changed.moves(*space); })) continue;
