@@ -166,7 +166,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& we
   using G = Geometry<C>;
   const persistent::Extents<C> z(p);
   const int blocks = schedule::ceil_div(z.tokens, kPanel);
-  const Panels panels{schedule::ceil_div(z.features, kPanel), column_units(C.config, p.B, z.features)};
+  const Panels panels{schedule::ceil_div(z.features, kPanel), column_units(C.config, p.B, z.features),
+                      persistent::heads_in_turn(z.heads, z.tokens)};
   const auto walk = persistent::scheduler_of_block<C>(persistent::row_tiles(C.config, z.tokens),
                                                       z.heads * panels.head_units);
   const Ring<G> ring = persistent::ring_of_block<G>();

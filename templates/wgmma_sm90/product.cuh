@@ -374,7 +374,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   const persistent::Extents<C> z(p);
   const int blocks = (z.tokens + kPanel - 1) / kPanel;
   const Panels panels{schedule::ceil_div(persistent::reached_features(C.config, z.features), G::kBoxFeatures),
-                      column_units(C.config, p.B, z.features)};
+                      column_units(C.config, p.B, z.features), persistent::heads_in_turn(z.heads, z.tokens)};
   const Weights<C> weights(z, blocks);
   const unsigned rank = persistent::rank_in_cluster<G>();
   const auto walk = walk_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units,
