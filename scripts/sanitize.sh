@@ -116,6 +116,10 @@ wgmma_resident_sm90_claims resident_claims --family wgmma_resident_sm90 --config
 wgmma_resident_sm90_claims_wide resident_claims --family wgmma_resident_sm90 --config tile=64x256x64,warps=4x1,stages=3,splitk=1,raster=2,vec=1x8x8,cluster=1,blocks=1
 wgmma_resident_sm90_staged resident_staged --family wgmma_resident_sm90
 wgmma_resident_sm90_residual resident_residual --family wgmma_resident_sm90
+wgmma_resident_sm90_teams resident256 --limit 3e8 --family wgmma_resident_sm90
+wgmma_resident_sm90_teams_runs resident256 --limit 3e8 --family wgmma_resident_sm90 --config tile=256x64x64,warps=8x1,stages=2,splitk=1,raster=0,vec=8x8x8,cluster=1,blocks=1
+wgmma_resident_sm90_packed resident_packed --limit 3e8 --family wgmma_resident_sm90
+wgmma_resident_sm90_boxes resident_boxes --family wgmma_resident_sm90 --config tile=128x64x64,warps=4x2,stages=4,splitk=1,raster=1,vec=8x8x8,cluster=1,box=16,blocks=1
 wgmma_split_sm90 split --family wgmma_split_sm90
 wgmma_split_sm90_inside split_inside --family wgmma_split_sm90 --config tile=128x128x64,warps=8x1,stages=2,splitk=3,vec=4x4x1,cluster=1,box=32,blocks=1
 heads heads1 --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=3,splitk=1,vec=8x1x1,cluster=1,blocks=1

@@ -6,9 +6,12 @@
 // residual's where there is one.
 #pragma once
 
+#include "pack.cuh"
 #include "wgmma_resident_sm90/product.cuh"
 
 namespace trigen::wgmma_resident_sm90 {
+
+using packing::pack_weights;
 
 template <Kernel C, class... Rest>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& first, const TensorMap& second,

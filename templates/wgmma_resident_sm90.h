@@ -2,17 +2,22 @@
 #pragma once
 
 #include "config.h"
+#include "pack.h"
 #include "persistent/k_range.h"
 #include "persistent/sizes.h"
 #include "schedule.h"
 
 namespace trigen::wgmma_resident_sm90 {
 
+using persistent::box_features;
 using persistent::kPanel;
 using persistent::kPanelBytes;
 
-// Registers hold W's triangle, 16 for each of its 64 x 64 blocks: 96 for three rows of them.
-inline constexpr int kMostTokens = 192;
+// Registers hold W's triangle, 16 for each of its 64 x 64 blocks: 96 for three rows of them, 80 of each warpgroup of a team
+// of two for four.
+inline constexpr int kMostTokens = 256;
+// Threads take 30 us to bring W of more: loads that wait for each other (docs/experiments/wgmma_resident_sm90.md).
+inline constexpr int kMostBrought = 192;
 inline constexpr int kBarrierBytes = 512;     // at the end of shared memory
 inline constexpr int kMostStages = 16;        // two barriers each, and W's two
 inline constexpr int kRegistersOfSM = 65536;  // CUDA C++ Programming Guide, "Compute Capabilities"
@@ -39,20 +44,35 @@ TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPa
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Shape& s, const Config& c) {
   return panels(c) * panel_bytes(s) * (s.residual ? 2 : 1);
 }
-// 64 x 64 blocks of W's triangle, of the usual one at most. They lie behind the ring, one head's.
+// Warpgroups that share a panel's rows and W's triangle: a team. There are warps_n of them.
+TRIGEN_HOST_DEVICE constexpr int team(const Config& c) { return c.warps_m / 4; }
+// 64 x 64 blocks of W's triangle, of the usual one at most, and of them those that a warpgroup's registers hold.
 TRIGEN_HOST_DEVICE constexpr int triangle_blocks(const Config& c) {
   const int edge = c.tile_m / kPanel;
   return edge * (edge + 1) / 2;
 }
+TRIGEN_HOST_DEVICE constexpr int held_blocks(const Config& c) {
+  return schedule::ceil_div(triangle_blocks(c), team(c));
+}
+// One head's W lies behind the ring, or, of a team, in the ring's last stages until registers have it. Its blocks begin at
+// whole kilobytes, as panels do.
+TRIGEN_HOST_DEVICE constexpr int ring_bytes(const Shape& s, const Config& c) {
+  return c.stages * stage_bytes(s, c);
+}
+TRIGEN_HOST_DEVICE constexpr int weights_begin(const Shape& s, const Config& c) {
+  const int ring = ring_bytes(s, c);
+  return team(c) == 1 ? ring : schedule::max(0, ring - triangle_blocks(c) * kPanelBytes);
+}
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
-  // Blocks of W begin at whole kilobytes, as panels do.
-  return c.stages * stage_bytes(s, c) + triangle_blocks(c) * kPanelBytes + kBarrierBytes;
+  return schedule::max(ring_bytes(s, c), weights_begin(s, c) + triangle_blocks(c) * kPanelBytes) +
+         kBarrierBytes;
 }
 TRIGEN_HOST_DEVICE constexpr bool fits(const Shape& s, const Config& c) {
   return shared_bytes(s, c) <= persistent::kSharedLimit;
 }
-// Warpgroups that multiply, each panels of its own, and one that loads.
-TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (c.warps_n + 1); }
+// Warpgroups that multiply, each team panels of its own, and one that loads.
+TRIGEN_HOST_DEVICE constexpr int multiplying(const Config& c) { return team(c) * c.warps_n; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (multiplying(c) + 1); }
 // setmaxnreg: the registers that the loading warpgroup keeps and that each multiplying one gets, in units
 // of 8, of those that the block begins with.
 inline constexpr int kLoadRegisters = 40;
@@ -60,24 +80,28 @@ TRIGEN_HOST_DEVICE constexpr int first_registers(const Config& c) {
   return schedule::min(kRegistersOfSM / threads(c) / 8 * 8, 240);
 }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
-  return schedule::min(((c.warps_n + 1) * first_registers(c) - kLoadRegisters) / c.warps_n / 8 * 8, 240);
+  return schedule::min(((multiplying(c) + 1) * first_registers(c) - kLoadRegisters) / multiplying(c) / 8 * 8,
+                       240);
 }
 // Registers of a thread that multiplies: W, the sums of so many blocks of 64 rows, the identity of a
 // residual, and the rest by what NVRTC 12.9 does not spill.
 TRIGEN_HOST_DEVICE constexpr int needed_registers(const Shape& s, const Config& c, int sums) {
   const int edge = c.tile_m / kPanel;
-  return 16 * triangle_blocks(c) + 32 * sums + (s.residual ? 20 : 0) + 28 + 12 * edge;
+  return 16 * held_blocks(c) + 32 * sums + (s.residual ? 20 : 0) + 28 + 12 * edge / team(c);
 }
-// Blocks of sums in turn: one's products run while another becomes output, where registers hold two.
+// Blocks of sums in turn: one's products run while another becomes output, where registers hold two. Of a team: those of
+// all of a warpgroup's rows.
 TRIGEN_HOST_DEVICE constexpr int sums(const Shape& s, const Config& c) {
+  if (team(c) > 1) return schedule::ceil_div(rows(s), team(c));
   return rows(s) * panels(c) > 1 && needed_registers(s, c, 2) <= sum_registers(c) ? 2 : 1;
 }
 
 // Elements of W that such a thread has under way.
 inline constexpr int kLoadsOfWeights = 48;
-// Do the threads that multiply bring W to shared memory? TMA can in rows of 16 bytes of x's type.
+// Do the threads that multiply bring W to shared memory? TMA can in rows of 16 bytes of x's type, as W lies or as a launch
+// ahead has packed it.
 TRIGEN_HOST_DEVICE constexpr bool stages_weights(const Shape& s, const Config& c) {
-  return s.wdtype != s.dtype || c.vec_a < 8;
+  return c.weights == Access::kDirect && (s.wdtype != s.dtype || c.vec_a < 8);
 }
 
 // The triangle as the product's rows see it.
@@ -103,6 +127,24 @@ TRIGEN_HOST_DEVICE constexpr int block_of_k(const Shape& s, int n) {
 TRIGEN_HOST_DEVICE constexpr int nth_row(const Shape& s, int n) {
   return persistent::product_fill(s) == Fill::kLower ? rows(s) - 1 - n : n;
 }
+// The warpgroup of a team that multiplies the n-th row: of four the first has the longest and the shortest, five of a
+// triangle's ten blocks as the other.
+TRIGEN_HOST_DEVICE constexpr int member(const Config& c, int n) {
+  return team(c) == 1 ? 0 : (n ^ n >> 1) & 1;
+}
+// Of the blocks that such a warpgroup holds: the first one of `row`.
+TRIGEN_HOST_DEVICE constexpr int first_held(const Shape& s, const Config& c, int row) {
+  int count = 0;
+  for (int r = 0; r < row; ++r)
+    if (member(c, nth_row(s, r)) == member(c, nth_row(s, row))) count += k_range(s, r).blocks;
+  return count;
+}
+TRIGEN_HOST_DEVICE constexpr int held(const Shape& s, const Config& c, int of) {
+  int count = 0;
+  for (int r = 0; r < rows(s); ++r)
+    if (member(c, nth_row(s, r)) == of) count += k_range(s, r).blocks;
+  return count;
+}
 TRIGEN_HOST_DEVICE constexpr bool in_place(const Shape& s) {
   for (int n = 0; n < rows(s); ++n)
     for (int later = n + 1; later < rows(s); ++later)
@@ -122,14 +164,20 @@ struct StageWalk {
 TRIGEN_HOST_DEVICE constexpr int first_stage(int all, int blocks, int block) {
   return static_cast<int>(static_cast<long long>(all) * block / blocks);
 }
+// A stage's panels are of one batch, or, where boxes are narrow, boxes in a row, of one batch after the other.
 TRIGEN_HOST_DEVICE constexpr int stages_of_head(int B, int D, const Config& c) {
-  return B * schedule::ceil_div(D, c.tile_n);
+  const int features = box_features(c);
+  return c.box > 0 ? schedule::ceil_div(B * schedule::ceil_div(D, features), c.tile_n / features)
+                   : B * schedule::ceil_div(D, c.tile_n);
 }
 
 // raster 2, one head: blocks claim what comes behind the stages that fill their rings first. SMs move unequal shares of
 // the memory's bytes, and reads and writes that stay close together cost it less
-// (docs/experiments/wgmma_resident_sm90.md). A launch ahead makes the count of claims 0.
+// (docs/experiments/wgmma_resident_sm90.md). A launch ahead makes the count of claims 0: a word of the workspace, behind packed W.
 TRIGEN_HOST_DEVICE constexpr bool claims(const Config& c) { return c.raster == 2; }
+TRIGEN_HOST_DEVICE constexpr long long claims_at(const Shape& s, const Config& c) {
+  return c.weights == Access::kPacked ? 2LL * packing::pitch(s.T) * packing::pitch(s.T) : 0;
+}
 // A claim takes stages of so many bytes: by half of them one count has as many claims as it can serve.
 inline constexpr int kClaimBytes = 16 << 10;
 TRIGEN_HOST_DEVICE constexpr int claim_stages(const Shape& s, const Config& c) {

@@ -222,7 +222,7 @@ Work TileFamily::work(const Problem& p, const Target& target, const Config& c, i
             .shared_bytes = shared_bytes(p, c),
             .blocks = c.blocks};
   if (rounds(p, c)) work.rates = "tiles_rounded";
-  work.memory_bytes = count_work(p).min_bytes;
+  work.memory_bytes = weight ? count_work(p).min_bytes : memory_of_product(p);
   if (weight)
     put_weight(work, p, c, o, sms);
   else

@@ -288,7 +288,8 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   if (!geometry::slices(c)) put_common_bytes(work, p, walk, steps, 128.0 * c.stages * (c.tile_m + c.tile_n));
   const double width = static_cast<double>(walk.section) * sharers * c.tile_n;
   work.rereads = {panel_reread(p, walk, width, steps * geometry::kPanel)};
-  work.memory_bytes = count_work(p).min_bytes;
+  // By 329,256,648 and 256,256,456 (an H200, 2026-11-30); clusters of two write neighbours at the same time.
+  work.memory_bytes = memory_of_product(p) + memory_of_split_sectors(p, sharers > 1 ? 12 : 48);
   work.l2_bytes = steps * walk.columns * sharers * work.steps[0].feed_bytes;
   if (geometry::packs(shape, c)) {
     work.passes.push_back({"pack", packing_bytes(p)});

@@ -27,13 +27,13 @@ __device__ __forceinline__ OutputMaps output_maps(const TensorMap& output, const
           .residual = s.residual ? maps[s.pre + s.gate] : nullptr};
 }
 
-// Offset of 16-byte chunk `chunk` of 8, in `line` of 64, in a panel of 64 columns that consists of kParts boxes, behind each
-// other, of 64 lines and 128 / kParts bytes in a line. The swizzle of that many bytes: chunk ^ bits 7 and up of the
-// box's address.
-template <int kParts>
+// Offset of 16-byte chunk `chunk` of 8, in `line`, in a panel of 64 columns that consists of kParts boxes, kPartBytes from one
+// to the next, of 64 lines or more and 128 / kParts bytes in a line. The swizzle of that many bytes: chunk ^ bits 7 and up of
+// the box's address.
+template <int kParts, int kPartBytes = kPanelBytes / kParts>
 __device__ __forceinline__ unsigned panel_offset(unsigned line, unsigned chunk) {
   constexpr unsigned kChunks = 8 / kParts, kBytes = 128 / kParts;
-  return chunk / kChunks * (kPanelBytes / kParts) + line * kBytes +
+  return chunk / kChunks * kPartBytes + line * kBytes +
          ((chunk % kChunks ^ (line / kParts & (kChunks - 1))) << 4);
 }
 

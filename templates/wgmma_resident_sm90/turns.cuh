@@ -29,12 +29,17 @@ __device__ __forceinline__ int read_number(const Ring<G>& ring, int at) {
   return static_cast<int>(word);
 }
 
+template <Kernel C>
+__device__ __forceinline__ unsigned* count_of_claims(const Params& p) {
+  return reinterpret_cast<unsigned*>(static_cast<char*>(p.workspace) + claims_at(C.shape, C.config));
+}
+
 // The loading thread's: the stages of its block one after the other, those of the walk first, then what it claims.
 template <Kernel C>
 class Turns {
  public:
   __device__ __forceinline__ Turns(const Params& p, const StageWalk& walk)
-      : claims_(static_cast<unsigned*>(p.workspace)), walk_(walk) {}
+      : claims_(count_of_claims<C>(p)), walk_(walk) {}
   // kNoStage: the block has had its last one.
   __device__ __forceinline__ int next() {
     constexpr int kGroup = claim_stages(C.shape, C.config), kFirst = unclaimed_stages(C.shape, C.config);
@@ -65,7 +70,7 @@ template <Kernel C>
 __device__ __forceinline__ void begin_claims(const Params& p) {
   ptx::let_next_launch_start();
   ptx::wait_for_launches_before();
-  if (threadIdx.x == 0) *static_cast<unsigned*>(p.workspace) = 0;
+  if (threadIdx.x == 0) *count_of_claims<C>(p) = 0;
 }
 
 }  // namespace trigen::wgmma_resident_sm90

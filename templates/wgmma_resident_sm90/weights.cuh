@@ -23,14 +23,14 @@ __device__ __forceinline__ void each_unit(const Move& move) {
   }
 }
 
-// W's blocks of one head behind the ring, and their two barriers behind the ring's: they have landed (each warp that
-// brings its share arrives), every warp that multiplies has read them.
+// W's blocks of one head, and their two barriers behind the ring's: they have landed (each warp that brings its share
+// arrives), every warp that multiplies has read them.
 template <Kernel C>
 struct WeightBlocks {
   using G = Geometry<C>;
   unsigned base, barriers;
   __device__ __forceinline__ explicit WeightBlocks(const Ring<G>& ring)
-      : base(ring.base + G::kStages * G::kStageBytes), barriers(ring.empty(G::kStages)) {}
+      : base(ring.base + G::kWeights), barriers(ring.empty(G::kStages)) {}
   __device__ __forceinline__ unsigned block(int unit) const { return base + unit * kPanelBytes; }
   __device__ __forceinline__ unsigned full() const { return barriers; }
   __device__ __forceinline__ unsigned empty() const { return barriers + 8; }
@@ -111,15 +111,17 @@ __device__ __forceinline__ void stage_weights(const Params& p, const WeightBlock
   }
 }
 
-// W of one head as fragments, [block][m64k16 step], with zeros outside the triangle.
+// W of one head as fragments, [block][m64k16 step], with zeros outside the triangle: of a team those of its member.
 template <Kernel C>
 struct Weights {
   using G = Geometry<C>;
-  unsigned a[G::kUnits > 0 ? G::kUnits : 1][4][4];
+  static constexpr int kHeld =
+      schedule::max(held(C.shape, C.config, 0), held(C.shape, C.config, G::kTeam - 1));
+  unsigned a[kHeld > 0 ? kHeld : 1][4][4];
   unsigned parity = 0;
 
   __device__ __forceinline__ void load(const Params& p, const WeightBlocks<C>& blocks, int head,
-                                       unsigned warp, unsigned lane) {
+                                       unsigned of_team, unsigned warp, unsigned lane) {
     if constexpr (G::kStagesWeights) {
       ptx::named_barrier(G::kAllGroups, 128 * G::kConsumers);  // every warp has read the head before
       stage_weights<C>(p, blocks, head, static_cast<int>(threadIdx.x / 32), static_cast<int>(lane));
@@ -130,9 +132,12 @@ struct Weights {
       parity ^= 1;
     }
     each_unit<C>([&](int unit, int m, int k) {
-      wgmma_sm90::load_masked<C>(a[unit], blocks.block(unit), m + product_diag(C.shape) - k, warp, lane);
+      constexpr Shape s = C.shape;
+      const int row = m / kPanel, own = first_held(s, C.config, row) + unit - first_unit(s, row);
+      if (G::kTeam > 1 && member(C.config, nth_row(s, row)) != static_cast<int>(of_team)) return;
+      wgmma_sm90::load_masked<C>(a[own], blocks.block(unit), m + product_diag(s) - k, warp, lane);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) ptx::pin(a[unit][i]);
+      for (int i = 0; i < 4; ++i) ptx::pin(a[own][i]);
     });
     if constexpr (!G::kStagesWeights) {
       __syncwarp();

@@ -73,7 +73,8 @@ std::vector<Case> cases() {
   // Short contexts, which have one, too.
   for (const char* problem :
        {"forward,dtype=bf16,B=4,T=192,D=64,epilogue=bias", "grad_input,dtype=f16,B=16,T=32,D=256,wdtype=f32",
-        "forward,dtype=f16,B=3,H=2,T=120,D=136,epilogue=bias+gelu", "grad_input,dtype=bf16,B=8,T=64,D=512"})
+        "forward,dtype=f16,B=3,H=2,T=120,D=136,epilogue=bias+gelu", "grad_input,dtype=bf16,B=8,T=64,D=512",
+        "forward,dtype=bf16,B=8,H=2,T=250,D=32,wdtype=f32,epilogue=bias"})
     out.push_back({problem, false, 0, "wgmma_resident_sm90"});
   // Rows that begin at any element, which have one.
   for (const char* problem :
@@ -528,9 +529,11 @@ TEST_F(WgmmaResident, ProductsAreNotSerialised) {
        "forward,dtype=f16,wdtype=f32,B=128,T=32,D=512,epilogue=bias+residual",
        "forward,dtype=f16,B=128,T=192,D=512,epilogue=bias+gelu",
        "forward,dtype=bf16,B=128,T=192,D=512,epilogue=bias+residual",
-       "grad_input,dtype=bf16,B=128,T=192,D=512"},
+       "grad_input,dtype=bf16,B=128,T=192,D=512",
+       "forward,dtype=bf16,B=128,T=256,D=512,epilogue=bias+residual",
+       "grad_input,dtype=f16,B=128,H=4,T=256,D=32"},
       6, [](const Config&) { return true; });
-  EXPECT_GE(count, 15);
+  EXPECT_GE(count, 20);
 }
 
 // Sums of fewer panels of tokens from one diagonal block to the next, x in registers beside them.

@@ -529,6 +529,25 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     add_verify_test(resident.${rows}x${width}_${warps}_${stages} resident${rows}
                     --limit 3e8 --family wgmma_resident_sm90 --config tile=${rows}x${width}x64,warps=4x${warps},stages=${stages},splitk=1,raster=${raster},vec=${vec}x8x8,cluster=1,blocks=1)
   endforeach()
+  # Two warpgroups that share a panel: the tightest ring, whose begin W takes, and one that only its end is in; runs of more heads
+  # than blocks, turns (copies and lanes in any order), claims and packed W.
+  foreach(run 2:0:2 4:0:1 3:1:3)
+    name_parts(${run} stages raster sms)
+    add_verify_test(resident.256x64_${stages} resident256 --limit 3e8 --family wgmma_resident_sm90
+                    --config tile=256x64x64,warps=8x1,stages=${stages},splitk=1,raster=${raster},vec=8x8x8,cluster=1,blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=${sms})
+  endforeach()
+  add_verify_test(resident.256_claims resident_packed --limit 3e8 --family wgmma_resident_sm90
+                  --config tile=256x64x64,warps=8x1,stages=3,splitk=1,raster=2,vec=1x8x8,cluster=1,blocks=1,weights=packed
+                  ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:3 TRIGEN_EMULATED_LANES=random:3 TRIGEN_EMULATED_SMS=2)
+  add_verify_test(resident.packed resident_packed --limit 3e8 --family wgmma_resident_sm90 ENVIRONMENT TRIGEN_EMULATED_SMS=2)
+  # Narrow boxes.
+  foreach(run 64:1:2:16 64:2:6:32 128:2:4:16)
+    name_parts(${run} width warps stages box)
+    add_verify_test(resident.boxes_${width}_${stages}_${box} resident_boxes --family wgmma_resident_sm90
+                    --config tile=128x${width}x64,warps=4x${warps},stages=${stages},splitk=1,raster=1,vec=8x8x8,cluster=1,box=${box},blocks=1
+                    ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:${stages} TRIGEN_EMULATED_LANES=random:${stages} TRIGEN_EMULATED_SMS=3)
+  endforeach()
   # W of several blocks by threads, in one round of loads and in two (copies and lanes in any order).
   add_verify_test(resident.staged resident_staged --family wgmma_resident_sm90
                   ENVIRONMENT TRIGEN_EMULATED_ASYNC=shuffled:5 TRIGEN_EMULATED_LANES=random:5 TRIGEN_EMULATED_SMS=3)

@@ -30,6 +30,8 @@ constexpr const char* kProblems[] = {
     "scan_grad_weight,dtype=bf16,B=4,T=4096,D=1024,wdtype=f32",
     "forward,dtype=bf16,B=16,T=1024,D=1024,w=toeplitz",
     "grad_weight,dtype=bf16,B=16,T=1024,D=1024,w=toeplitz",
+    "forward,dtype=bf16,B=128,T=256,D=512,epilogue=bias",
+    "grad_input,dtype=f16,B=512,H=16,T=256,D=16",
     "gram,dtype=bf16,B=1,T=1024,D=1024,epilogue=mirror",
     "gram,dtype=bf16,B=1,H=16,T=256,D=1024,epilogue=residual+mirror",
     "gram,dtype=f16,B=1,H=19,T=104,D=6984,epilogue=mirror",

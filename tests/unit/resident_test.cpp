@@ -32,8 +32,8 @@ TEST(Resident, RefusalsNameTheRule) {
     return resident(text, "128x64x64,warps=4x2,stages=4,blocks=1");
   };
   EXPECT_EQ(refused(kShort), "");
-  EXPECT_EQ(refused("forward,dtype=bf16,B=64,T=193,D=512"),
-            "wgmma_resident_sm90 keeps W of at most 192 tokens in registers, T=193; use another family");
+  EXPECT_EQ(refused("forward,dtype=bf16,B=64,T=257,D=512"),
+            "wgmma_resident_sm90 keeps W of at most 256 tokens in registers, T=257; use another family");
   EXPECT_THAT(refused("forward,dtype=f32,B=64,T=128,D=512"), HasSubstr("multiplies 16-bit data"));
   EXPECT_THAT(refused("grad_weight,dtype=bf16,B=64,T=128,D=512"), HasSubstr("makes forward and grad_input"));
   EXPECT_THAT(refused("forward,dtype=bf16,B=64,T=128,D=512,K=2"), HasSubstr("makes K=1 with pad=0"));
@@ -73,7 +73,7 @@ TEST(Resident, ConfigsAreLegalAndServeEveryShortContext) {
     if (p.wdtype != DType::kF32) p.wdtype = p.dtype;
     p.math = Math::kDefault;
     p.K = 1, p.pad = 0;
-    p.T = 1 + (p.T + i) % 192;
+    p.T = 1 + (p.T + i) % 256;
     p.D = (p.D + 7) / 8 * 8;
     p.align = 16;
     p.epilogue.pre = p.epilogue.gate = false;
@@ -100,6 +100,13 @@ TEST(Resident, IsChosenWhereItWasFaster) {
   EXPECT_TRUE(first("forward,dtype=bf16,B=64,T=192,D=512"));
   EXPECT_TRUE(first("grad_input,dtype=bf16,B=170,T=192,D=1024"));
   EXPECT_FALSE(first("forward,dtype=bf16,B=256,T=128,D=512"));
+  EXPECT_TRUE(first("forward,dtype=bf16,B=128,T=256,D=512,epilogue=bias"));
+  EXPECT_TRUE(first("forward,dtype=bf16,B=128,T=197,D=768,epilogue=bias"));
+  EXPECT_FALSE(first("forward,dtype=bf16,B=329,T=256,D=648"));
+  EXPECT_FALSE(first("grad_input,dtype=f16,B=104,T=256,D=768,wdtype=f32"));
+  // Narrow boxes.
+  EXPECT_TRUE(first("forward,dtype=f16,B=2048,H=8,T=64,D=16"));
+  EXPECT_TRUE(first("forward,dtype=bf16,B=128,H=8,T=192,D=24"));
   // W by the threads of each block.
   EXPECT_TRUE(first("forward,dtype=bf16,B=653,T=192,D=768,wdtype=f32,epilogue=bias+gelu"));
   EXPECT_TRUE(first("forward,dtype=bf16,B=128,T=177,D=768,epilogue=bias"));
@@ -113,9 +120,10 @@ TEST(Resident, StagesAreSharedEvenly) {
   namespace resident = wgmma_resident_sm90;
   for (const int raster : {0, 1})
     for (const int blocks : {1, 2, 131, 132})
-      for (const auto& [B, H, D] : {std::array{85, 1, 1024}, {3, 8, 80}, {682, 1, 128}, {33, 4, 64}}) {
-        Config config;
-        config.tile_n = 128, config.raster = raster;
+      for (const auto& [B, H, D, box] :
+           {std::array{85, 1, 1024, 0}, {3, 8, 80, 0}, {682, 1, 128, 0}, {33, 4, 64, 0}, {33, 4, 24, 16}}) {
+        Config config{};
+        config.tile_n = 128, config.raster = raster, config.box = box;
         Shape shape{};
         shape.T = 64, shape.D = D, shape.H = H;
         const int all = H * resident::stages_of_head(B, D, config);
@@ -134,11 +142,11 @@ TEST(Resident, StagesAreSharedEvenly) {
 // What blocks need not claim and what they do is every stage once; a claim behind the last stage has none.
 TEST(Resident, StagesAreClaimedOnce) {
   namespace resident = wgmma_resident_sm90;
-  for (const int tokens : {16, 32, 64, 192})
+  for (const int tokens : {16, 32, 64, 192, 256})
     for (const int blocks : {1, 2, 131, 132})
       for (const auto& [B, D, stages] :
            {std::array{85, 1024, 8}, {3, 80, 2}, {682, 128, 5}, {2000, 64, 16}}) {
-        Config config;
+        Config config{};
         config.tile_n = 64, config.raster = 2, config.stages = stages;
         Shape shape{};
         shape.T = tokens, shape.D = D, shape.H = 1;
