@@ -35,8 +35,10 @@ inline constexpr bool kSanitized = false;
 
 #define TRIGEN_LEAVES_OUT(condition) \
   if (condition) GTEST_SKIP() << "[SKIP] runs with TRIGEN_TEST_ALL=1"
-// The first line of a parameterised test: a quick run takes one of `every` cases of the suite.
-#define TAKES_ONE_OF(every) TRIGEN_LEAVES_OUT(!::trigen::takes(::trigen::place_in_suite(), every))
+// The first line of a parameterised test: a quick run takes one of `every` cases of the suite, on a GPU all.
+#define TAKES_ONE_OF(every)                                      \
+  TRIGEN_LEAVES_OUT(std::getenv("TRIGEN_TEST_GPU") == nullptr && \
+                    !::trigen::takes(::trigen::place_in_suite(), every))
 // The first line of a test that compiles kernels or calculates for long, on paths that others take, too: with
 // sanitizers a quick run leaves it out.
 #define LONG_WITH_SANITIZERS() TRIGEN_LEAVES_OUT(::trigen::kSanitized && !::trigen::thorough())
