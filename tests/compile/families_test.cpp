@@ -341,7 +341,7 @@ TEST_F(Wgmma, ProductsOfGramAreNotSerialised) {
       const auto configs = family->configs(problem, *target_);
       ASSERT_FALSE(configs.empty()) << to_string(problem);
       const Config config = configs[index % 3 * (configs.size() - 1) / 2];
-      if (takes(index++, 8)) expect_parallel({problem, target_, family, config, false});
+      if (takes(index++, 15)) expect_parallel({problem, target_, family, config, false});
     }
   EXPECT_EQ(index, 15);
 }
@@ -367,7 +367,7 @@ TEST_F(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
         continue;
       for (const bool generic : {false, true}) {
         if (generic && config.tile_n != 256) continue;
-        if (takes(compiled++, 10)) expect_parallel({problem, target_, family, config, generic});
+        if (takes(compiled++, 20)) expect_parallel({problem, target_, family, config, generic});
       }
     }
     EXPECT_GE(tiles.size(), 8u) << text;
@@ -408,7 +408,7 @@ TEST_F(WgmmaIterations, ProductsAreNotSerialised) {
     for (const Config& config : family->configs(problem, *target_)) {
       kinds.insert(std::to_string(config.stages) + ":" + std::to_string(config.cluster) + ":" +
                    std::to_string(config.split_k));
-      if (takes(index++, 20)) expect_parallel({problem, target_, family, config, false});
+      if (takes(index++, 40)) expect_parallel({problem, target_, family, config, false});
     }
     EXPECT_GE(kinds.size(), problem.T > 192 ? 4u : 6u) << text;
   }

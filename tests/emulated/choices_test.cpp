@@ -103,7 +103,7 @@ TEST_P(Choices, OfBigProblemsAreRight) {
       const Candidate& first = ranked->front();
       const std::string small = just_larger(big, first.config);
       if (!run.insert(describe(first) + " " + small).second || &target != GetParam()) continue;
-      if (!takes(index++, 2)) continue;
+      if (!takes(index++, 3)) continue;
       const Problem p = llvm::cantFail(parse_problem(small));
       auto candidate = parse_candidate(p, target, describe(first));
       ASSERT_TRUE(static_cast<bool>(candidate)) << small << ": " << llvm::toString(candidate.takeError());
