@@ -56,15 +56,8 @@ ctest --test-dir build --output-on-failure -j "$jobs" ${some[@]+"${some[@]}"}
 say "attacks"
 scripts/attack.sh
 
-say "Python"
-if [[ -n ${CI:-} || -n ${TRIGEN_TEST_TORCH:-} ]]; then
-  TRIGEN_TORCH=torch==2.13.0 scripts/test_python.sh --install
-else
-  scripts/test_python.sh
-fi
-
-# What users get is downloads, roots and archives for the most part, one after the other: beside the sanitizers' build and tests and
-# clang-tidy, which keep the cores busy meanwhile. What it says is printed at the end.
+# What users get is downloads, roots and archives for the most part, one after the other: beside Python's tests, the sanitizers' build and
+# tests and clang-tidy, which keep the cores busy meanwhile. What it says is printed at the end.
 what_users_get() {
   set -e
   echo "documentation"
@@ -75,23 +68,32 @@ what_users_get() {
   if [[ $mode == --all ]]; then scripts/test_newcomer.sh; else SUITES=bookworm scripts/test_newcomer.sh; fi
   echo "after $((SECONDS - since)) s"
 }
-say "address and undefined-behaviour sanitizers: build"
+say "Python"
 (what_users_get) >build/what_users_get.log 2>&1 &
 users=$!
 trap wait EXIT  # a step that fails leaves nothing running behind it
+if [[ -n ${CI:-} || -n ${TRIGEN_TEST_TORCH:-} ]]; then
+  TRIGEN_TORCH=torch==2.13.0 scripts/test_python.sh --install
+else
+  scripts/test_python.sh
+fi
+
+say "address and undefined-behaviour sanitizers: build"
 mkdir -p build-asan
 cmake --preset asan -DTRIGEN_BENCH=OFF "${options[@]}" >build-asan/configure.log || { cat build-asan/configure.log; exit 1; }
-cmake --build --preset asan --target tests_unit tests_golden tests_fault tests_fuzz
+# A quick run takes what handles bytes that come from outside (CALCULATES in tests/CMakeLists.txt), and of that no test that compiles or
+# calculates for long on paths that others take, too (LONG_WITH_SANITIZERS in tests/thorough.h).
+sanitized=(tests_sanitized) some=(-LE '^calculates$')
+if [[ $mode == --all ]]; then
+  sanitized=(tests_unit tests_golden tests_fault tests_fuzz)
+  some=()
+fi
+cmake --build --preset asan --target "${sanitized[@]}"
 
 say "address and undefined-behaviour sanitizers: tests"
 ln -sfn ../build/nvrtc build-asan/nvrtc
 # The sanitizer guesses the layout of glibc's blocks for threads' variables by their place in a page; where it is wrong LeakSanitizer
 # faults ("Tracer caught signal 11") after a test that passed.
-# A quick run leaves out what calculates or compiles for ten seconds to a minute each on paths that others take, too: fits, the model's
-# losses and predictions, limits of sizes, references of long problems, caches that are made again.
-some=(-E '^unit\.(Model(Fit|Check)|DenseCheck|CostModel|Space|LaunchLimits|Integers|NumericsExpected|Recurrence/Gate)\.|'\
-'^unit\.(CacheProgram\.Rebuild|Check\.SeesOneDiagonalOfAToeplitzMatrixOffByOne|Families\.NoProblemIsLeft)')
-[[ $mode != --all ]] || some=()
 ASAN_OPTIONS=intercept_tls_get_addr=0 ctest --test-dir build-asan --output-on-failure -j "$jobs" -L 'unit|golden|fault|fuzz' ${some[@]+"${some[@]}"}
 
 if [[ $mode == --all ]]; then

@@ -4,6 +4,7 @@
 #include "hopper_testing.h"
 #include "runtime/canary.h"
 #include "runtime/compile.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 using CanaryFamiliesTest = testing::HopperTest<const char*>;
 
 TEST_P(CanaryFamiliesTest, RightKernelsPass) {
+  TAKES_ONE_OF(2);
   const Problem problem = llvm::cantFail(parse_problem(GetParam()));
   int ran = 0;
   for (const Family* family : families()) {

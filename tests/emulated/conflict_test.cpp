@@ -8,6 +8,7 @@
 #include "generator/candidate.h"
 #include "generator/error.h"
 #include "runtime/nvrtc.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -288,6 +289,7 @@ llvm::Expected<Candidate> candidate_of(const Kernel& kernel) {
 class InKernels : public testing::TestWithParam<Kernel> {};
 
 TEST_P(InKernels, AreNoMoreThanAllowed) {
+  TAKES_ONE_OF(2);
   auto candidate = candidate_of(GetParam());
   ASSERT_TRUE(static_cast<bool>(candidate)) << take_error(candidate.takeError()).message;
   NEEDS_COMPILER(*candidate->target);
@@ -305,6 +307,7 @@ INSTANTIATE_TEST_SUITE_P(Conflicts, InKernels, testing::ValuesIn(kKernels),
 class AfterEdits : public testing::TestWithParam<Edit> {};
 
 TEST_P(AfterEdits, AreRefused) {
+  TAKES_ONE_OF(3);
   const Edit& edit = GetParam();
   const Kernel* kernel = nullptr;
   for (const Kernel& k : kKernels)

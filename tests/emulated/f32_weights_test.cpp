@@ -8,6 +8,7 @@
 #include "hopper_testing.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -36,6 +37,7 @@ class F32Weights : public trigen::testing::HopperTest<const char*> {
 };
 
 TEST_P(F32Weights, HaveTheBitsOfPackedOnes) {
+  TAKES_ONE_OF(2);
   const Problem p = llvm::cantFail(parse_problem(GetParam()));
   const Config base{.tile_m = 128,
                     .tile_n = 128,

@@ -14,6 +14,7 @@
 #include "runtime/arguments.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -117,6 +118,7 @@ int difference(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) {
 }
 
 TEST_P(Heads, LieAnywhere) {
+  TAKES_ONE_OF(2);
   const int64_t D = problem_.D, row = problem_.H * D, unit = problem_.align / 2;
   const View plain{0, D, row};
   const std::vector<uint16_t> expected = run(numbers_, {plain, plain});
@@ -139,6 +141,7 @@ TEST_P(Heads, LieAnywhere) {
 }
 
 TEST_P(Heads, KeepWhatIsNotFinite) {
+  TAKES_ONE_OF(2);
   const View plain{0, problem_.D, problem_.H * problem_.D};
   std::vector<uint16_t> numbers = numbers_;
   const std::vector<uint16_t> expected = run(numbers, {plain, plain});

@@ -9,6 +9,7 @@
 #include "hopper_testing.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -107,6 +108,7 @@ class OfItself : public SameMemory {
 };
 
 TEST_P(OfItself, TilesOnTheDiagonalReadOneOperand) {
+  TAKES_ONE_OF(2);
   const Problem p = llvm::cantFail(parse_problem(GetParam().problem));
   auto candidate = parse_candidate(p, device_->target(), GetParam().family);
   ASSERT_TRUE(bool(candidate)) << take_error(candidate.takeError()).message;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "tests/thorough.h"
 #include "without_internals.h"
 
 namespace trigen {
@@ -198,8 +199,10 @@ TEST_F(NewtonSchulzHeader, EveryFormMakesTheSameOfX) {
     trigen_dtype dtype;
     double limit;
   };
+  int index = 0;
   for (const Case& given : {Case{19, 45, TRIGEN_F16, 4e-3}, Case{45, 19, TRIGEN_BF16, 3e-2},
                             Case{24, 24, TRIGEN_F16, 4e-3}, Case{33, 18, TRIGEN_F32, 4e-3}}) {
+    if (!takes(index++, 3)) continue;
     const auto rows = static_cast<size_t>(given.rows), columns = static_cast<size_t>(given.columns);
     const size_t each = rows * columns, m = std::min(rows, columns), k = std::max(rows, columns);
     Options options = options_of(2, given.rows, given.columns, given.dtype);

@@ -11,6 +11,7 @@
 #include "hopper_testing.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -24,6 +25,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.candidate << " " << c
 class Norm : public trigen::testing::HopperTest<Case> {};
 
 TEST_P(Norm, IsThatOfAllPanels) {
+  TAKES_ONE_OF(2);
   const Problem p = llvm::cantFail(parse_problem(GetParam().problem));
   auto candidate = parse_candidate(p, device_->target(), GetParam().candidate);
   ASSERT_TRUE(bool(candidate)) << take_error(candidate.takeError()).message;

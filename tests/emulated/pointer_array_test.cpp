@@ -12,6 +12,7 @@
 #include "runtime/arguments.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -147,6 +148,7 @@ class PointerArrays : public trigen::testing::HopperTest<Case> {
 };
 
 TEST_P(PointerArrays, MatricesAnywhereGiveTheBitsOfOneTensor) {
+  TAKES_ONE_OF(2);
   make(GetParam());
   if (HasFatalFailure()) return;
   const Reference reference(bench_->problem(), bench_->list(), bench_->inputs(), {});

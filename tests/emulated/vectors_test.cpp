@@ -13,6 +13,7 @@
 #include "numerics/numbers.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -134,6 +135,7 @@ class Vectors : public trigen::testing::HopperTest<Case> {
 
 // Each vector in each way while the others are whole, and the usual ones together; with bounds and without.
 TEST_P(Vectors, AsGivenAreAsWrittenOut) {
+  TAKES_ONE_OF(2);
   constexpr VectorForm kLeftOut{false}, kOfHeads{true, true, false}, kOfTokens{true, false, true},
       kNumber{true, false, false};
   std::vector<VectorForms> all(1);
@@ -158,6 +160,7 @@ TEST_P(Vectors, AsGivenAreAsWrittenOut) {
 
 // A clip leaves a NaN, and neither bound is a number that is not there.
 TEST_P(Vectors, DecaysThatAreNoNumbers) {
+  TAKES_ONE_OF(2);
   VectorForms forms;
   forms.low = kLow, forms.high = kHigh;
   for (const float odd : {NAN, INFINITY, -INFINITY, -0.5F, kLow, kHigh}) {

@@ -12,6 +12,7 @@
 #include "generator/error.h"
 #include "generator/target.h"
 #include "tests/fault/child.h"
+#include "tests/thorough.h"
 #include "tests/unit/cli_testing.h"
 #include "tuner/compile_pool.h"
 
@@ -107,6 +108,7 @@ TEST_F(FewThreads, APredictionIsMade) {
 }
 TEST_F(FewThreads, AVerificationIsMade) { try_limits({"verify", "--device", "emulated:sm_70", kProblem}, 1); }
 TEST_F(FewThreads, ATuneIsMadeWhereAWorkerCanBe) {
+  LONG_WITH_SANITIZERS();
   try_limits({"tune", "--device", "emulated:sm_70", "--candidates", "2", "--force", kProblem}, 2);
 }
 

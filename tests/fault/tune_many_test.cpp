@@ -9,6 +9,7 @@
 #include "cache/store.h"
 #include "generator/error.h"
 #include "generator/target.h"
+#include "tests/thorough.h"
 #include "tests/unit/cli_testing.h"
 
 namespace trigen {
@@ -77,6 +78,7 @@ TEST_F(TuneMany, ThirtyTwoEqualTunesDoItOnceAndForceWaitsForNobody) {
 
 // The one that has the turn is stopped in the middle, then killed: the waiting one does the work.
 TEST_F(TuneMany, ADeadOnesTurnGoesOn) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const auto cache = store();
   const pid_t first = start_one(0, -1, -1);

@@ -10,6 +10,7 @@
 #include "generator/problem_lists.h"
 #include "generator/random_problem.h"
 #include "problem_testing.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -100,6 +101,7 @@ TEST(Candidate, InvalidProblemsAreRefusedFirst) {
 }
 
 TEST(Candidate, ListsAreLegalDistinctAndSorted) {
+  LONG_WITH_SANITIZERS();
   for (const char* text :
        {"forward,dtype=f16,B=32,T=512,D=1024", "grad_input,dtype=bf16,B=3,T=257,D=100,K=4,wdtype=f32",
         "grad_weight,dtype=f16,B=16,H=4,T=1024,D=256,epilogue=bias", "forward,dtype=f32,B=1,T=5,D=3"})
@@ -154,6 +156,7 @@ TEST(Candidate, NothingLegalGivesEveryFamilysReason) {
 }
 
 TEST(Candidate, EveryProblemHasAGenericOneOnEveryTarget) {
+  LONG_WITH_SANITIZERS();
   RandomProblem random(5);
   std::vector<Problem> problems;
   for (const ProblemListFile& file : problem_list_files()) {

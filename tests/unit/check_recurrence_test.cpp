@@ -5,6 +5,7 @@
 
 #include "check/reference.h"
 #include "numerics/numbers.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -174,6 +175,7 @@ std::string name(const Fault& f, bool backward) {
 class Gate : public testing::TestWithParam<std::string> {};
 
 TEST_P(Gate, SeesOneFaultOfTheStateAnywhere) {
+  TAKES_ONE_OF(2);
   const Faulty kernel(GetParam());
   const Op op = kernel.problem().op;
   const HostBuffers right = kernel.outputs({}, {});

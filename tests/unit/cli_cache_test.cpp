@@ -8,6 +8,7 @@
 
 #include "runtime/nvrtc.h"
 #include "tests/files.h"
+#include "tests/thorough.h"
 #include "tests/unit/cache_testing.h"
 
 namespace trigen {
@@ -50,6 +51,14 @@ class CacheProgram : public ::testing::Test {
     return done;
   }
   CacheFolder folder_;
+};
+
+class CacheProgramLong : public CacheProgram {
+ protected:
+  void SetUp() override {
+    LONG_WITH_SANITIZERS();
+    CacheProgram::SetUp();
+  }
 };
 
 TEST_F(CacheProgram, BundlesAreMadeMergedAndServe) {
@@ -97,7 +106,7 @@ TEST_F(CacheProgram, BundlesAreMadeMergedAndServe) {
 }
 
 // An image, an environment or an overlay: <prefix>/bin/trigen and <prefix>/share/trigen/*.trigen, all read-only.
-TEST_F(CacheProgram, BundlesBelowThePrefixServeAnyUidWithoutHome) {
+TEST_F(CacheProgramLong, BundlesBelowThePrefixServeAnyUidWithoutHome) {
   namespace fs = std::filesystem;
   for (const char* sub : {"prefix", "prefix/bin", "prefix/share", "prefix/share/trigen"})
     fs::create_directory(folder_ / sub);
@@ -142,7 +151,7 @@ TEST_F(CacheProgram, BundlesBelowThePrefixServeAnyUidWithoutHome) {
   fs::permissions(folder_ / "prefix/bin", fs::perms(0755));
 }
 
-TEST_F(CacheProgram, CoverageSaysWhatRunsAndWhyNot) {
+TEST_F(CacheProgramLong, CoverageSaysWhatRunsAndWhyNot) {
   const std::string small = std::string("\"") + kSmall + "\"";
   const Finished both = run("cache coverage --arch sm_70 " + small + " \"forward,dtype=f16,B=2,T=64,D=96\"");
   EXPECT_EQ(both.code, 1);
@@ -181,7 +190,7 @@ TEST_F(CacheProgram, VerifyTakesFiles) {
 }
 
 // A bundle serves: nobody asks for a file to store in.
-TEST_F(CacheProgram, DoctorSpeaksOfLayersInTheirOrder) {
+TEST_F(CacheProgramLong, DoctorSpeaksOfLayersInTheirOrder) {
   ASSERT_EQ(run("cache export all.trigen").code, 0);
   const std::string check = std::string("doctor --check --arch sm_70 \"") + kSmall + "\"";
   EXPECT_THAT(run(check + " --cache all.trigen").text, Not(HasSubstr("cache")));
@@ -196,7 +205,7 @@ TEST_F(CacheProgram, DoctorSpeaksOfLayersInTheirOrder) {
               HasSubstr("trigen: error: '" + folder_ / "foreign.db" + "' is not a trigen cache"));
 }
 
-TEST_F(CacheProgram, PlacesWhereNoFileCanBeMade) {
+TEST_F(CacheProgramLong, PlacesWhereNoFileCanBeMade) {
   const Finished none =
       run(std::string("tune --no-device --candidates 1 --arch sm_70 \"") + kSmall + "\"", "/proc/x.db");
   EXPECT_THAT(none.text,
@@ -204,7 +213,7 @@ TEST_F(CacheProgram, PlacesWhereNoFileCanBeMade) {
   EXPECT_THAT(none.text, Not(HasSubstr("does not exist")));
 }
 
-TEST_F(CacheProgram, RebuildComparesEveryByte) {
+TEST_F(CacheProgramLong, RebuildComparesEveryByte) {
   const Finished same = run("cache verify --rebuild");
   EXPECT_EQ(same.code, 0) << same.text;
   EXPECT_THAT(same.text, HasSubstr("remade: 2 the same, byte for byte; 0 differ; 0 cannot"));
@@ -231,7 +240,7 @@ TEST_F(CacheProgram, RebuildComparesEveryByte) {
 }
 
 // A binary that cannot be remade is not proved: a stranger labels a row as he likes.
-TEST_F(CacheProgram, RebuildFailsOverWhatItCannotRemake) {
+TEST_F(CacheProgramLong, RebuildFailsOverWhatItCannotRemake) {
   auto store = testing::open_store({folder_ / "cache.db"});
   const auto honest = store->find_binary(store->list_binaries().front().key);
   ASSERT_TRUE(honest);
@@ -266,7 +275,7 @@ TEST_F(CacheProgram, RebuildFailsOverWhatItCannotRemake) {
   EXPECT_THAT(others.text, HasSubstr("4 cannot be remade here, 1 of them allowed"));
 }
 
-TEST_F(CacheProgram, RmAndGcTakeOut) {
+TEST_F(CacheProgramLong, RmAndGcTakeOut) {
   const Finished removed = run(std::string("cache rm --arch sm_70 \"") + kSmall + "\"");
   EXPECT_EQ(removed.code, 0);
   EXPECT_THAT(removed.text, HasSubstr("removed 1 record\n"));
@@ -282,7 +291,7 @@ TEST_F(CacheProgram, RmAndGcTakeOut) {
   EXPECT_THAT(misspelt.text, HasSubstr("nothing to verify: no cache file is there"));
 }
 
-TEST_F(CacheProgram, AChoiceOfAnOlderModelIsSaid) {
+TEST_F(CacheProgramLong, AChoiceOfAnOlderModelIsSaid) {
   auto store = testing::open_store({folder_ / "cache.db"});
   for (FoundRecord& found : store->list_records()) {
     found.record.evidence = "{}";

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "tests/thorough.h"
 #include "tests/unit/cli_testing.h"
 
 namespace trigen {
@@ -244,6 +245,7 @@ TEST_F(Program, QuietLeavesResultsAndErrorsAlone) {
 }
 
 TEST_F(Program, ALogHasOneLineForEachProblem) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", kProblem,
                              "forward,dtype=f16,B=2,T=72,D=64"});

@@ -11,6 +11,7 @@
 
 #include "cache/store.h"
 #include "generator/problem.h"
+#include "tests/thorough.h"
 #include "tests/unit/cache_testing.h"
 
 namespace trigen {
@@ -21,6 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST_F(Program, NoneIsNoCache) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const std::string home = folder_ + "/home";
   ASSERT_EQ(::mkdir(home.c_str(), 0700), 0);
@@ -174,6 +176,7 @@ TEST_F(Program, UnreadableCacheIsSaid) {
 }
 
 TEST_F(Program, LockedCacheIsWaitedForThenSaid) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   ASSERT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", kProblem}).code, 0);
   sqlite3* db = nullptr;
@@ -193,6 +196,7 @@ TEST_F(Program, LockedCacheIsWaitedForThenSaid) {
 }
 
 TEST_F(Program, FullDiskIsSaid) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   // writes beyond 16 KiB fail as on a full disk
   const Finished tune =

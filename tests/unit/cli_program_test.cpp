@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "generator/problem.h"
+#include "tests/thorough.h"
 #include "tests/unit/cli_testing.h"
 
 namespace trigen {
@@ -41,6 +42,7 @@ TEST_F(Program, HelpListsTheCommands) {
 
 // A GPU that is not here: its SMs and rates rank the candidates, not those of its architecture's model device.
 TEST_F(Program, RanksForAGpuByName) {
+  LONG_WITH_SANITIZERS();
   const auto ranked = [&](const char* option, const char* value) {
     const Finished out = run({"emit", option, value, "--explain", "--json", "--rows", "1",
                               "forward,dtype=f16,B=16,T=1024,D=1024"});
@@ -65,6 +67,7 @@ struct Bad {
 };
 
 TEST_F(Program, BadRequestsSayWhatIsAllowed) {
+  LONG_WITH_SANITIZERS();
   const std::vector<Bad> table = {
       {{"tun"}, "unknown command 'tun'; allowed are tune"},
       {{"tun"}, "did you mean 'tune'?"},
@@ -286,6 +289,7 @@ TEST_F(Program, DoctorsExitCodes) {
 }
 
 TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const Finished done = run({"tune", "--device", "emulated:sm_70", "--candidates", "1", kProblem});
   if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
@@ -317,6 +321,7 @@ TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
 
 // A Hopper with fewer SMs than an H200: grids of another size, with sums that are shared otherwise.
 TEST_F(Program, KernelsAreRightOnDevicesOfOtherSizes) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_90a");
   for (const char* sms : {"114", "16"}) {
     const Finished done = run({"verify", "--device", "emulated:sm_90a", "forward,dtype=bf16,B=12,T=64,D=512",
@@ -338,6 +343,7 @@ TEST_F(Program, TheEmulatedDeviceTakesNoMoreMemoryThanItMay) {
 }
 
 TEST_F(Program, ATerminationEndsAVerificationAtOnce) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const pid_t child = start(
       {"verify", "--device", "emulated:sm_70", "--limit", "1e12", "forward,dtype=f32,B=16,T=1024,D=512"});
@@ -353,6 +359,7 @@ TEST_F(Program, ATerminationEndsAVerificationAtOnce) {
 // Counts that follow from the problem and the tiling, whichever compiler made the kernel: a change that makes
 // the main loop's ldmatrix collide on shared memory's banks, or load or multiply more, fails here.
 TEST_F(Program, ProfileCountsExactlyAndFindsNoBankConflicts) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_80");
   const std::vector<std::string> request = {
       "profile",     "forward,dtype=f16,B=2,T=128,D=64,epilogue=bias",
@@ -388,6 +395,7 @@ TEST_F(Program, ProfileCountsExactlyAndFindsNoBankConflicts) {
 }
 
 TEST_F(Program, ProfileFindsNoBankConflictsInTransposedTf32) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_90a");
   for (const char* op : {"forward", "grad_input"}) {
     const bool forward = std::string(op) == "forward";
@@ -412,6 +420,7 @@ TEST_F(Program, ProfileFindsNoBankConflictsInTransposedTf32) {
 }
 
 TEST_F(Program, InterruptKeepsWhatIsDone) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   std::ofstream list(folder_ + "/problems");
   for (int tokens = 64; tokens < 264; ++tokens) list << "forward,dtype=f16,B=2,T=" << tokens << ",D=64\n";

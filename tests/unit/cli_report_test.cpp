@@ -12,6 +12,7 @@
 #include "cli/report_data.h"
 #include "generator/cost/dense.h"
 #include "generator/error.h"
+#include "tests/thorough.h"
 #include "tests/unit/cache_testing.h"
 #include "tuner/ceiling.h"
 
@@ -203,6 +204,7 @@ document.getElementById('found').textContent = JSON.stringify({width: innerWidth
 };
 
 TEST_F(ReportInBrowser, NothingSticksOutAndDarkIsDark) {
+  LONG_WITH_SANITIZERS();
   if (std::system((kBrowser + " --dump-dom about:blank >/dev/null 2>&1").c_str()) != 0)
     GTEST_SKIP() << "[SKIP] no chromium-headless-shell that starts; Debian's package of that name has one";
   page();

@@ -7,6 +7,7 @@
 #include "generator/problem.h"
 #include "generator/problem_lists.h"
 #include "llvm/ADT/STLExtras.h"
+#include "tests/thorough.h"
 #include "tests/unit/cli_testing.h"
 
 namespace trigen {
@@ -17,6 +18,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "2", kProblem});
   ASSERT_EQ(done.code, 0) << done.err;
@@ -49,6 +51,7 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
 
 // Several targets in one command, each checked: a process has one emulated device.
 TEST_F(Program, TunesAndVerifiesSeveralTargets) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const Finished tuned =
       run({"tune", "--no-device", "--arch", "sm_70,sm_80", "--candidates", "1", "--json", kProblem});
@@ -83,6 +86,7 @@ TEST_F(Program, AShippedListThatIsNamedAsAFileSaysWhatLeavesOutWhatNoFamilyMakes
 
 // Notes that a user of the choice must have, in words.
 TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const Finished done = run(
       {"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "forward,dtype=bf16,B=4,T=256,D=64"});
@@ -94,6 +98,7 @@ TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
 
 // --json has what the text has.
 TEST_F(Program, TunesNotesAreInItsJsonToo) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const Finished done = run({"tune", "--json", "--no-device", "--arch", "sm_70", "--candidates", "1",
                              "forward,dtype=bf16,B=4,T=256,D=64"});
@@ -104,6 +109,7 @@ TEST_F(Program, TunesNotesAreInItsJsonToo) {
 }
 
 TEST_F(Program, ManyProblemsForDenseAreOneNote) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1",
                              "forward,dtype=f32,B=4,T=256,D=64", "grad_input,dtype=f32,B=4,T=256,D=64"});
@@ -116,6 +122,7 @@ TEST_F(Program, ManyProblemsForDenseAreOneNote) {
 }
 
 TEST_F(Program, DenseOfGramIsBothTriangles) {
+  LONG_WITH_SANITIZERS();
   NEEDS_COMPILER("sm_70");
   const std::string gram = "gram,dtype=f16,B=1,H=1,T=64,D=64,epilogue=mirror";
   const std::string other = "gram,dtype=f16,B=1,H=2,T=64,D=64,epilogue=mirror";

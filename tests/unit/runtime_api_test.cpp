@@ -13,6 +13,8 @@
 #include <string>
 #include <thread>
 
+#include "tests/thorough.h"
+
 namespace {
 
 using ::testing::AllOf;
@@ -63,6 +65,7 @@ std::string library_path() {
 }
 
 TEST(Library, ExportsItsOwnNamesAlone) {
+  LONG_WITH_SANITIZERS();
   const std::set<std::string> names = exported_symbols(library_path());
   const std::set<std::string> expected = {"trigen_counters",
                                           "trigen_set_log",

@@ -7,6 +7,7 @@
 
 #include "runtime/compile.h"
 #include "runtime_testing.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -124,6 +125,7 @@ TEST(Build, CompilesOnceAndThenTakesTheCache) {
 
 // The emulated device's PTX is the one that a GPU's binary has beside its cubin, byte for byte.
 TEST(Compile, PtxAloneIsTheSamePtx) {
+  LONG_WITH_SANITIZERS();
   TRIGEN_NEEDS_NVRTC();
   for (const char* target : {"sm_70", "sm_80", "sm_90a"}) {
     const Candidate candidate = first_candidate(target, "forward,dtype=f16,B=2,T=64,D=64");
@@ -138,6 +140,7 @@ TEST(Compile, PtxAloneIsTheSamePtx) {
 }
 
 TEST(Build, PtxAloneServesNoGpu) {
+  LONG_WITH_SANITIZERS();
   TRIGEN_NEEDS_NVRTC();
   Folder folder;
   auto store = open_store(folder);
@@ -191,6 +194,7 @@ TEST(BuildChild, DISABLED_TakesTheCacheWithoutACompiler) {
 }
 
 TEST(Build, NoCompilerIsOpenedWhenTheCacheHasTheKernel) {
+  LONG_WITH_SANITIZERS();
   TRIGEN_NEEDS_NVRTC();
   Folder folder;
   auto store = open_store(folder);
@@ -209,6 +213,7 @@ TEST(Build, NoCompilerIsOpenedWhenTheCacheHasTheKernel) {
 }
 
 TEST(BuildAll, CallsBackOncePerCandidate) {
+  LONG_WITH_SANITIZERS();
   TRIGEN_NEEDS_NVRTC();
   Folder folder;
   auto store = open_store(folder);
@@ -230,6 +235,7 @@ TEST(BuildAll, CallsBackOncePerCandidate) {
 }
 
 TEST(BuildAll, StopsWhenTheCallbackSaysSo) {
+  LONG_WITH_SANITIZERS();
   TRIGEN_NEEDS_NVRTC();
   Folder folder;
   auto store = open_store(folder);

@@ -7,6 +7,7 @@
 
 #include "runtime/log.h"
 #include "runtime_testing.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -48,6 +49,7 @@ class CompilePoolTest : public ::testing::Test {
 };
 
 TEST_F(CompilePoolTest, AProcessMakesTheBinaryOfThisOne) {
+  LONG_WITH_SANITIZERS();
   const auto before = counters().compiles.load();
   const auto got = compile_all(TRIGEN_PROGRAM);
   EXPECT_LT(counters().compiles - before,
