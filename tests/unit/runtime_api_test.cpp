@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/thorough.h"
+#include "../thorough.h"
 
 namespace {
 
