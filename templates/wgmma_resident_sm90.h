@@ -44,7 +44,9 @@ TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPa
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Shape& s, const Config& c) {
   return panels(c) * panel_bytes(s) * (s.residual ? 2 : 1);
 }
-// Warpgroups that share a panel's rows and W's triangle: a team. There are warps_n of them.
+// Warpgroups that share a panel's rows and W's triangle: a team, two for more rows than one's registers hold W of. There are
+// warps_n of them.
+TRIGEN_HOST_DEVICE constexpr int team(const Shape& s) { return rows(s) > 3 ? 2 : 1; }
 TRIGEN_HOST_DEVICE constexpr int team(const Config& c) { return c.warps_m / 4; }
 // 64 x 64 blocks of W's triangle, of the usual one at most, and of them those that a warpgroup's registers hold.
 TRIGEN_HOST_DEVICE constexpr int triangle_blocks(const Config& c) {
@@ -94,6 +96,9 @@ TRIGEN_HOST_DEVICE constexpr int needed_registers(const Shape& s, const Config& 
 TRIGEN_HOST_DEVICE constexpr int sums(const Shape& s, const Config& c) {
   if (team(c) > 1) return schedule::ceil_div(rows(s), team(c));
   return rows(s) * panels(c) > 1 && needed_registers(s, c, 2) <= sum_registers(c) ? 2 : 1;
+}
+TRIGEN_HOST_DEVICE constexpr bool holds_weights(const Shape& s, const Config& c) {
+  return needed_registers(s, c, team(c) == 1 ? 1 : sums(s, c)) <= sum_registers(c);
 }
 
 // Elements of W that such a thread has under way.

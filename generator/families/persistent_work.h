@@ -14,14 +14,14 @@ namespace trigen {
 // The diagonal as the rows of the product see it: grad_input multiplies by W's transpose.
 int product_diag(const Problem& problem);
 
-// Bytes of memory of a product whose rows of heads TMA takes as they lie: rows of 32 bytes cost it more than they are
-// (docs/experiments/wgmma_sm90-operands.md).
+// Bytes of memory of forward and grad_input: heads' rows of 32 bytes cost more than they are
+// (docs/experiments/wgmma_resident_sm90.md, "Narrow boxes").
 double memory_of_product(const Problem& problem);
-// The same, beside: of rows that end inside a sector of an output that the L2 cannot hold, where `each` bytes more move for each
-// row of a panel: sectors that two boxes write at different times (docs/experiments/wgmma_resident_sm90.md).
+// Beside these, of 16-bit outputs that the L2 cannot hold and whose rows end inside a sector: two boxes write it at different times,
+// so that `each` bytes more move for each row of a panel (docs/experiments/wgmma_resident_sm90.md).
 double memory_of_split_sectors(const Problem& problem, double each);
-bool splits_sectors(const Problem& problem);
-bool exceeds_l2(const Problem& problem);  // its output
+bool splits_sectors(const Problem& problem);  // of 16-bit elements
+bool exceeds_l2(const Problem& problem);      // its output
 
 // The walk of `clusters` clusters over a product's tiles.
 struct ProductWalk {

@@ -27,7 +27,7 @@ class ResidentProduct final : public PersistentKernel {
             {&Config::tile_n, {64, 128, 256}, "a stage is one, two or four panels of 64 features"},
             {&Config::tile_k, {resident::kPanel}, "a swizzled row of shared memory holds 64 elements"},
             {&Config::warps_m,
-             {resident::rows(shape) > 3 ? 8 : 4},
+             {4 * resident::team(shape)},
              "a warpgroup is 4 warps along m, of more than 192 tokens two share a panel"},
             warps_key(shape, c),
             {&Config::cluster, {1}, "no stage is shared between blocks"},
@@ -56,11 +56,11 @@ class ResidentProduct final : public PersistentKernel {
 
   std::vector<Config> space(const Problem& p, const Target&) const override {
     const Shape shape = kernel_shape(p);
-    const bool one_block = p.T <= resident::kPanel;
+    const bool one_block = p.T <= resident::kPanel, teams = resident::team(shape) > 1;
     // More on the way than needed disturbs the stores, at 64 tokens by a tenth
     // (docs/experiments/wgmma_resident_sm90.md).
     const auto room_of = [&](int width) {
-      if (p.T > resident::kMostBrought) return width > 64 ? persistent::kSharedLimit : 160 << 10;
+      if (teams) return width > 64 ? persistent::kSharedLimit : 160 << 10;
       if (one_block && width > 128) return 96 << 10;
       return one_block && p.T > resident::kPanel / 2 ? 64 << 10 : persistent::kSharedLimit;
     };
@@ -71,9 +71,9 @@ class ResidentProduct final : public PersistentKernel {
           const int room = room_of(width), first = one_block && width <= 128 ? 2 : 1;
           for (int consumers = first; consumers < first + 2; ++consumers) {
             Config c = config(p, width, consumers, raster, box);
-            if (!holds_weights(shape, c)) continue;
+            if (!resident::holds_weights(shape, c)) continue;
             // With claims and in teams a residual's half of the ring is beside that.
-            const bool beside = resident::claims(c) || resident::team(c) > 1;
+            const bool beside = resident::claims(c) || teams;
             const auto ring = [&] {
               return c.stages * (beside ? width / resident::kPanel * resident::panel_bytes(shape)
                                         : resident::stage_bytes(shape, c));
@@ -83,9 +83,8 @@ class ResidentProduct final : public PersistentKernel {
               c.stages -= consumers;
             if (width > 64 && ring() > room) continue;
             out.push_back(c);
-            if (width > 64 && resident::team(c) > 1) continue;
-            c.stages =
-                resident::team(c) > 1 ? c.stages - 1 : std::max(2, c.stages / 2 / consumers) * consumers;
+            if (width > 64 && teams) continue;
+            c.stages = teams ? c.stages - 1 : std::max(2, c.stages / 2 / consumers) * consumers;
             if (c.stages >= 2 * consumers) out.push_back(c);
           }
         }
@@ -120,7 +119,7 @@ class ResidentProduct final : public PersistentKernel {
 
  private:
   static int widest(const Problem& p, int raster) {
-    if (p.T > resident::kMostBrought) return splits_sectors(p) ? 128 : 64;
+    if (resident::team(kernel_shape(p)) > 1) return splits_sectors(p) ? 128 : 64;
     return raster == 2 && splits_sectors(p) ? 256 : 128;
   }
   // Claims are behind a launch of their own: for outputs that the L2 cannot hold.
@@ -149,16 +148,12 @@ class ResidentProduct final : public PersistentKernel {
     if (tma_takes_weights(p)) key.allowed.push_back(8);
     return key;
   }
-  static bool holds_weights(const Shape& shape, const Config& c) {
-    const int sums = resident::team(c) == 1 ? 1 : resident::sums(shape, c);
-    return resident::needed_registers(shape, c, sums) <= resident::sum_registers(c);
-  }
   static ConfigKey warps_key(const Shape& shape, Config c) {
     ConfigKey key{&Config::warps_n, {}, "is of warpgroups whose registers hold W"};
     c.tile_m = resident::kPanel * resident::rows(shape);
-    c.warps_m = resident::rows(shape) > 3 ? 8 : 4;
+    c.warps_m = 4 * resident::team(shape);
     for (c.warps_n = 1; c.warps_n <= 3; ++c.warps_n)
-      if (holds_weights(shape, c)) key.allowed.push_back(c.warps_n);
+      if (resident::holds_weights(shape, c)) key.allowed.push_back(c.warps_n);
     return key;
   }
   static ConfigKey stages_key(const Shape& shape, Config c) {

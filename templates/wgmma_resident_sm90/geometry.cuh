@@ -51,7 +51,7 @@ struct Geometry {
   static_assert(!kTokens || kParts == 1, "narrow boxes are of features");
   static_assert(c.tile_m == kPanel * kRows && c.tile_n % kPanel == 0 && c.tile_k == kPanel,
                 "panels of all tokens and 64 features");
-  static_assert(c.warps_m == (kRows > 3 ? 8 : 4) && c.warps_n >= 1,
+  static_assert(c.warps_m == 4 * team(C.shape) && c.warps_n >= 1,
                 "a warpgroup is 4 warps along m, and has panels of its own or half of the rows of a team's");
   static_assert(c.cluster == 1 && c.blocks == 1, "registers and stages are one block's");
   static_assert(kUnits <= triangle_blocks(c), "W's blocks lie behind the ring or at its end");
@@ -62,7 +62,7 @@ struct Geometry {
   static_assert(kStages >= 2 * kTeams && kStages <= kMostStages,
                 "a team releases a panel when it has sent its next one");
   static_assert(fits(C.shape, c), "shared memory");
-  static_assert(needed_registers(C.shape, c, kTeam == 1 ? 1 : kSums) <= kSumRegisters, "registers");
+  static_assert(holds_weights(C.shape, c), "registers");
 };
 
 }  // namespace trigen::wgmma_resident_sm90

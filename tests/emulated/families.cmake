@@ -1,6 +1,7 @@
 # Every kernel family on the emulated device: `trigen verify` against the double-precision reference, one test per target. A target runs every
 # third problem by the first family of its own, by the others, which serve few, every second problem, the next one the others, and one of 32
-# by all families that it has, another one each; sm_86 and sm_89, whose families are sm_80's, run where the label `all` does. TRIGEN_TEST_ALL asks for all problems by all families.
+# by all families that it has, another one each; sm_86 and sm_89, whose families are sm_80's, run where the label `all` does.
+# TRIGEN_TEST_ALL asks for all problems by all families.
 # They fail where no NVRTC makes the target: a skip told by the output's text would hide other failures. The cache in the build folder
 # keeps the kernels, so that a second run compiles none.
 if(TARGET trigen_emulator AND TARGET trigen_program)
