@@ -53,6 +53,7 @@ grad_weight_rows weight_rows --family wgmma_sm90 --config tile=128x128x64,warps=
 wgmma_tf32_sm90_copied copied_tf32 --family wgmma_tf32_sm90
 wgmma_taps_sm90_copied copied_taps --family wgmma_taps_sm90
 wgmma_sm90_slices slices --limit 3e8 --family wgmma_sm90 --config tile=64x64x64,warps=4x1,stages=5,splitk=2,vec=8x8x8,cluster=2,blocks=1
+wgmma_sm90_slices_f32 f32_weights --limit 3e8 --family wgmma_sm90 --config tile=64x128x64,warps=4x1,stages=3,splitk=4,vec=8x8x8,cluster=4,blocks=1
 wgmma_sm90_pairs exchange --limit 3e8 --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=2,blocks=1
 grad_weight grad_weight --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=5,splitk=7,vec=8x8x8,cluster=1,blocks=1
 grad_weight_pairs grad_weight --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=4,splitk=3,vec=8x8x8,cluster=2,blocks=1

@@ -21,7 +21,6 @@ using persistent::sent_bytes;
 using persistent::sharers;
 using persistent::slices;
 
-inline constexpr int kSlices = 2;          // blocks of a cluster of slices
 inline constexpr int kBarrierBytes = 512;  // at the end of shared memory
 
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {

@@ -17,6 +17,8 @@ namespace {
 namespace geometry = wgmma_sm90;
 
 constexpr int kMostStages = 12;
+constexpr int kSlices[] = {
+    2, 3, 4};  // of two row tiles: six and eight won nothing (docs/experiments/wgmma_sm90.md)
 // Of a Toeplitz matrix: more heads and tokens are no start that a launch of strips would not beat (not measured).
 constexpr int kMostNumbersBytes = 48 << 10;
 
@@ -73,7 +75,7 @@ class Product final : public PersistentKernel {
             {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
             {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
             {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
-            {&Config::cluster, {1, 2}},
+            clusters_key(c),
             boxes_key(),
             range_key(&Config::stages, 2, kMostStages),
             slices_key(p, c),
@@ -100,7 +102,7 @@ class Product final : public PersistentKernel {
   int threads(const Problem&, const Config& c) const override { return geometry::threads(c); }
   uint32_t grid(const Problem& p, const Target& target, const Config& c) const override {
     if (!geometry::slices(c)) return PersistentKernel::grid(p, target, c);
-    return static_cast<uint32_t>(pairs(p, c) * geometry::kSlices);
+    return static_cast<uint32_t>(pairs(p, c) * c.cluster);
   }
   int column_units(const Problem& p, const Config& c) const override {
     return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
@@ -141,7 +143,8 @@ class Product final : public PersistentKernel {
             }
       }
     for (const int box : product_boxes(p))
-      for (int panels_of_tile : {1, 2, 3, 4}) put_slices(p, target, panels_of_tile, box, out);
+      for (int panels_of_tile : {1, 2, 3, 4})
+        for (int slices : kSlices) put_slices(p, target, panels_of_tile, slices, box, out);
     return out;
   }
   std::optional<Config> any_size(const Problem& p) const override {
@@ -187,10 +190,14 @@ class Product final : public PersistentKernel {
                      "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed");
   }
   // Clusters of tiles of 128 rows share loads of W, those of 64 rows two row tiles.
+  static ConfigKey clusters_key(const Config& c) {
+    if (c.tile_m > 64) return {&Config::cluster, {1, 2}, "two blocks share loads of W"};
+    return {&Config::cluster, {1, 2, 3, 4}, "blocks that share two row tiles of 64 rows"};
+  }
   static ConfigKey slices_key(const Problem& p, const Config& c) {
     if (p.w == WeightForm::kBand)
       return {&Config::split_k, {1}, "slices begin at the first token, not at a band's"};
-    if (c.tile_m == 64 && c.cluster == geometry::kSlices)
+    if (c.tile_m == 64 && c.cluster > 1)
       return {&Config::split_k, {c.cluster}, "every block of a cluster of such tiles has a slice"};
     return {&Config::split_k, {1}, "is for grad_weight, gram and clusters of tiles of 64 rows"};
   }
@@ -204,10 +211,10 @@ class Product final : public PersistentKernel {
     return int64_t{persistent::row_pairs(row_tiles(p, c))} * p.H * column_units(p, c);
   }
   // Slices where all clusters run at the same time: of more tiles a persistent block has long and short ones.
-  void put_slices(const Problem& p, const Target& target, int panels, int box,
+  void put_slices(const Problem& p, const Target& target, int panels, int slices, int box,
                   std::vector<Config>& out) const {
-    Config c = config(p, 64, persistent::kPanel * panels, 12, geometry::kSlices, box);
-    c.split_k = geometry::kSlices;
+    Config c = config(p, 64, persistent::kPanel * panels, 12, slices, box);
+    c.split_k = slices;
     if (p.T <= 64 || p.w == WeightForm::kBand || (panels > 1 && panels / 2 >= head_panels(p, box)) ||
         pairs(p, c) > clusters_at_once(target, c.cluster))
       return;
@@ -281,7 +288,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     tile.steps[0] += residual ? 1 : 0;  // multiplied as one more block of k
   }
   if (geometry::slices(c))
-    put_slice_runs(work, walk, tiles, geometry::kSlices, static_cast<int>(p.T), geometry::sending(shape, c),
+    put_slice_runs(work, walk, tiles, c.cluster, static_cast<int>(p.T), geometry::sending(shape, c),
                    residual ? 1 : 0);
   else
     put_product(work, p, walk, tiles);

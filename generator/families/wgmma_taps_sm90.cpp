@@ -24,7 +24,9 @@ int taps_of(const Problem& p) { return static_cast<int>(p.K); }
 // others four taps where they lie together and aligned.
 int weight_vector(const Problem& p) {
   if (geometry::weight::few(taps_of(p))) return std::min(4, widest_vectors(p).c);
-  return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1;
+  for (int vector : {4, 2})
+    if (p.K % vector == 0 && p.walign >= vector * element_size(p.wdtype)) return vector;
+  return 1;
 }
 
 // StreamK counts dW's items, and the k steps of those with several thread blocks, fewer than there are SMs,
@@ -348,6 +350,11 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   work.all.tiles = s.whole_items + (s.rest() > 0 ? s.rest() + s.sharers() : 0);
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
+  // Of more than four taps a thread has four of an element, and writes as many of them at a time as are aligned: 9.6 million
+  // single ones took 134 us at 1,1792,384 with six taps (an H200, 2026-11-30). Of four the rates know.
+  if (!few && c.vec_c < 4)
+    work.sector_writes =
+        static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2 / c.vec_c;
   if (s.rest() >
       0) {  // eight columns of 16 rows a warp, or the warps of a block, its parts one after the other
     const int together = s.adds_together() ? weight::kReduceWarps : 1,
@@ -362,11 +369,15 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   return work;
 }
 
+// What ends a tile, in elements: half of it is each warpgroup's drain and its first panel, as of 64 x 64 (by 18 short calls, an H200,
+// 2026-11-30: by elements alone tiles of 256 tokens were predicted 18 % too long, of 64 tokens 6 % too short).
+double tile_end(const Config& c) { return 0.5 * c.tile_m * c.tile_n + 4096.0 * geometry::consumers(c); }
+
 Work Product::work(const Problem& p, const Target& target, const Config& c) const {
   const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
                          static_cast<int>(grid(p, target, c)) / c.cluster);
   Work work{.rates = geometry::slices(c) ? llvm::StringLiteral("taps_pairs") : llvm::StringLiteral("taps"),
-            .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
+            .tile = {.elements = tile_end(c),
                      .act = p.epilogue.act,
                      .exchanged = p.epilogue.pre + p.epilogue.gate + p.epilogue.residual,
                      .sent = geometry::slices(c)},

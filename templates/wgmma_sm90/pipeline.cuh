@@ -60,9 +60,8 @@ struct Geometry : persistent::Geometry<persistent::ring_config(C.config), kWarpg
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kStages <= 12, "the barriers fit");
   static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the row tile of W");
-  static_assert(!slices(c) ||
-                    (c.split_k == kSlices && c.cluster == kSlices && c.tile_m == 64 && c.raster == 0),
-                "a slice for each of two blocks, 64 rows");
+  static_assert(!slices(c) || (c.split_k == c.cluster && c.tile_m == 64 && c.raster == 0),
+                "a slice for each block of a cluster, 64 rows");
   static_assert(!kNumbers || (C.shape.T > 0 && kCluster == 1),
                 "room for all numbers; no loads of W to share");
   static_assert(kConsumers >= kCluster, "each block of a cluster loads its share of W's row tile");

@@ -358,10 +358,10 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
 template <Kernel C>
 __device__ __forceinline__ auto walk_of_block(int rows, int columns, int diag, int blocks) {
   if constexpr (slices(C.config)) {
-    const int cluster = static_cast<int>(blockIdx.x) / kSlices, number = cluster / columns;
-    return persistent::Slices(
-        RowPair(product_fill(C.shape), number, rows, diag, blocks, kSlices, sending(C.shape, C.config)),
-        cluster - number * columns, static_cast<int>(ptx::cluster_rank()));
+    const int cluster = static_cast<int>(blockIdx.x) / C.config.cluster, number = cluster / columns;
+    return persistent::Slices(RowPair(product_fill(C.shape), number, rows, diag, blocks, C.config.cluster,
+                                      sending(C.shape, C.config)),
+                              cluster - number * columns, static_cast<int>(ptx::cluster_rank()));
   } else {
     return persistent::scheduler_of_block<C>(rows, columns);
   }
@@ -389,7 +389,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
       },
       map_w, map_in, *maps.output);
   if constexpr (slices(C.config))
-    ptx::cluster_sync();  // the other block has begun, and its barriers are ready
+    ptx::cluster_sync();  // the other blocks have begun, and their barriers are ready
   // Each thread that reads operands or writes outputs waits, for the launch that packs W and for what the
   // stream ran before. Only then may the next launch start: it knows of this one's wait for those before.
   persistent::split_roles<G>(

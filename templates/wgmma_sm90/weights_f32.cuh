@@ -57,9 +57,10 @@ struct F32Fragments {
     }
   }
 
-  // Steps 2 half and 2 half + 1 of the block at `source`.
-  __device__ __forceinline__ void load(unsigned (&a)[2][4], unsigned source, int half) const {
-    unsigned raw[2][4][2];  // [step][rows + 8 * (j % 2), k + 8 * (j / 2)][k, k + 1]
+  // Of steps 2 half and 2 half + 1 of a block, as they lie: [step][rows + 8 * (j % 2), k + 8 * (j / 2)][k, k + 1].
+  using Raw = unsigned[2][4][2];
+  // Of the block at `source`.
+  __device__ __forceinline__ void load(Raw& raw, unsigned source, int half) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -73,6 +74,8 @@ struct F32Fragments {
         }
       }
     }
+  }
+  __device__ __forceinline__ void round(unsigned (&a)[2][4], const Raw& raw) const {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const unsigned first =
@@ -84,6 +87,11 @@ struct F32Fragments {
     }
   }
 };
+
+// Is half of a block read from shared memory while the half before is rounded? Tiles of at most 128 columns take 0 to 9 % less by it,
+// of 192 up to 8 % more (an H200, docs/experiments/wgmma_sm90-operands.md).
+template <Kernel C>
+constexpr bool kReadsAhead = C.config.tile_n <= 128;
 
 // The k blocks of one tile for one multiplying warpgroup, all but the last without a wait for their own
 // products: half of a block is read and rounded while the products of the half before run. On return the
@@ -99,14 +107,26 @@ __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_
   constexpr int kStepB = Geometry<C>::kStepB;
   const F32Fragments<C> fragments(warp, lane);
   unsigned a[2][2][4];
-  for (int block = begin; block < range.blocks; ++block) {
-    const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
+  typename F32Fragments<C>::Raw raw[2];
+  const auto load = [&](int half) {
+    fragments.load(raw[half], ring.a(at.stage) + group * 2 * kPanelBytes, half);
+  };
+  const auto begin_block = [&] {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-    const unsigned source = ring.a(at.stage) + group * 2 * kPanelBytes;
-    const unsigned long long b = Geometry<C>::descriptor_b(ring.b(at.stage));
+    if constexpr (kReadsAhead<C>) load(0);
+  };
+  if (kReadsAhead<C> && begin < range.blocks) begin_block();
+  for (int block = begin; block < range.blocks; ++block) {
+    const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block), stage = at.stage;
+    if constexpr (kReadsAhead<C>)
+      load(1);
+    else
+      begin_block();
+    const unsigned long long b = Geometry<C>::descriptor_b(ring.b(stage));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      fragments.load(a[half], source, half);
+      if constexpr (!kReadsAhead<C>) load(half);
+      fragments.round(a[half], raw[half]);
       const int distance = fragments.distance + diagonal - k - 32 * half;
       if (block >= range.unmasked_blocks) mask_fragments<kFill>(a[half], distance);
       ptx::pin(a[half][0]);
@@ -117,11 +137,14 @@ __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_
         ptx::wgmma_rs<C.shape.dtype, C.config.tile_n, Geometry<C>::kMajorB>(
             sum, a[half][i], b + (2 * half + i) * kStepB, accumulate | (block - begin) | half | i);
       ptx::wgmma_commit();
+      if (half == 1) {
+        at.advance();
+        if (kReadsAhead<C> && block + 1 < range.blocks) begin_block();
+      }
       ptx::wgmma_wait<1>();  // the half before: its registers are written next
       if (half == 0 && in_flight >= 0) ring.release(in_flight, lane);
     }
-    in_flight = at.stage;
-    at.advance();
+    in_flight = stage;
   }
   ptx::wgmma_wait<0>();
   if (in_flight >= 0) ring.release(in_flight, lane);

@@ -28,7 +28,8 @@ __device__ __forceinline__ void write_taps(const Params& p, int head, int row, i
                                            float (&v)[4]) {
   constexpr Shape s = C.shape;
   constexpr DType kW = s.wdtype;
-  constexpr bool kVector = s.K % 4 == 0 && C.config.vec_c == 4;
+  constexpr int kVec = C.config.vec_c;
+  static_assert(s.K % kVec == 0 && 4 % kVec == 0, "vectors of an element's taps");
   if (row >= s.T || column >= s.T || tap >= s.K) return;
   const bool inside = s.fill == Fill::kLower ? column <= row + s.diag : column >= row + s.diag;
   if (!inside && !s.zero_outside) return;
@@ -40,14 +41,15 @@ __device__ __forceinline__ void write_taps(const Params& p, int head, int row, i
       if (tap + i < s.K) v[i] += to_float<kW>(to[i]);
   }
   if (!inside) v[0] = v[1] = v[2] = v[3] = 0.0f;
-  if constexpr (kVector && kW == DType::kF32) {
-    *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
-  } else if constexpr (kVector) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(pack<kW>(v[0], v[1]), pack<kW>(v[2], v[3]));
-  } else {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (tap + i < s.K) to[i] = from_float<kW>(v[i]);
+  for (int i = 0; i < 4; i += kVec) {
+    if (tap + i >= s.K) continue;
+    float taps[kVec];
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) taps[j] = v[i + j];
+    Raw<kW, kVec> out;
+    out.from_floats(taps);
+    ptx::store_global<Raw<kW, kVec>::kSize>(to + i, out.w);
   }
 }
 

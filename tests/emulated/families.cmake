@@ -322,14 +322,14 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
-# Slices of the depth of two row tiles: rings of few stages and of many, sums of all widths, copies that land in any order.
+# Slices of the depth of two row tiles by two to four blocks: rings of few stages and of many, sums of all widths, copies that land in any order.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(run slices:64x64:2:8x8x8: slices:64x64:8:8x8x8: slices:64x128:3:8x8x8: slices:64x192:2:8x8x8: slices:64x256:2:8x8x8: slices_tokens:64x64:3:8x8x8: slices_tokens:64x128:2:8x8x8: slices_packed:64x64:3:1x1x1:,weights=packed,activations=packed)
-    name_parts(${run} problems tile stages vec paths)
+  foreach(run slices:64x64:2:2:8x8x8: slices:64x64:8:3:8x8x8: slices:64x128:3:4:8x8x8: slices:64x192:2:2:8x8x8: slices:64x256:2:2:8x8x8: slices_tokens:64x64:3:2:8x8x8: slices_tokens:64x128:2:3:8x8x8: slices_packed:64x64:3:2:1x1x1:,weights=packed,activations=packed)
+    name_parts(${run} problems tile stages blocks vec paths)
     foreach(async late shuffled:4)
       string(REPLACE ":" "_" name ${problems}.${tile}_${stages}_${async})
       add_verify_test(${name} ${problems} SHARED 10
-                      --family wgmma_sm90 --config tile=${tile}x64,warps=4x1,stages=${stages},splitk=2,vec=${vec},cluster=2,blocks=1${paths}
+                      --family wgmma_sm90 --config tile=${tile}x64,warps=4x1,stages=${stages},splitk=${blocks},vec=${vec},cluster=${blocks},blocks=1${paths}
                       ENVIRONMENT TRIGEN_EMULATED_ASYNC=${async})
     endforeach()
   endforeach()
