@@ -18,14 +18,21 @@ if(TRIGEN_SANITIZE)
   endif()
 endif()
 
-# trigen_options(<target>): warnings, hardening or sanitizers, and section flags that every target of the project shares.
+# trigen_options(<target>): warnings, hardening or sanitizers, and section flags that every target of the project shares. With sanitizers
+# no section for each function: of code that is not optimised these are a third of an object's bytes and a tenth of its time.
 function(trigen_options target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter -ffunction-sections -fdata-sections)
+  set(sections -ffunction-sections -fdata-sections)
+  if(TRIGEN_SANITIZE)
+    set(sections "")
+  endif()
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter ${sections})
   # GCC 12 warns of the standard library's own strings where it reads them from a precompiled header.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>)
   if(TRIGEN_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
                            $<$<CXX_COMPILER_ID:Clang>:-D__SANITIZE_ADDRESS__>)  # as GCC has it
+    # Precompiled headers made again are the same bytes, or ccache finds nothing that was compiled with the ones before.
+    target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
     target_link_options(${target} PRIVATE -fsanitize=address,undefined)
   else()
     target_compile_options(${target} PRIVATE "$<$<NOT:$<CONFIG:Debug>>:${TRIGEN_HARDENING}>")

@@ -105,7 +105,7 @@ say "clang-tidy"
 if [[ $mode == --all ]]; then
   scripts/tidy.sh
 else
-  scripts/tidy.sh generator
+  scripts/tidy.sh --quick generator
 fi
 
 say "what is left of documentation, packages, wheel, images and a newcomer's machine"

@@ -143,34 +143,32 @@ image base python3 python3-pip >/dev/null
 cp "$work/examples/forward" examples/python/forward.py "$dist/"
 cp "$bundle" "$bundle.minisig" "$dist/"
 buildah() { command buildah --root "$TRIGEN_IMAGES/root" --runroot "$TRIGEN_IMAGES/run" --storage-driver vfs "$@"; }
-base_container=$(buildah from trigen-base)
+declare -A roots
+# make_root <image>: its files' folder becomes roots[image], one for all that is done with it, since each is a copy of all its files.
+make_root() { [[ -n ${roots[$1]:-} ]] || roots[$1]=$(buildah mount "$(buildah from "$1")"); }
 size_of() { du -sb --exclude=proc --exclude=dev "$1" | cut -f1; }
-base_size=$(size_of "$(buildah mount "$base_container")")
+make_root trigen-base
+base_size=$(size_of "${roots[trigen-base]}")
 
-# used <image> <variable=value>... -- <command>...: runs it as uid 12345 on the image's root, read-only, with its environment.
+# used <image> <variable=value>... -- <command>...: runs it as uid 12345 on the image's root, read-only, with its environment. The image's
+# root is made before (make_root).
 used() {
-  local image=$1 container mount variables=()
+  local image=$1 variables=()
   shift
-  container=$(buildah from "$image")
-  mount=$(buildah mount "$container")
   while read -r variable; do variables+=("$variable"); done < <(buildah inspect --format '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' "$image" | grep .)
   while [[ $1 != -- ]]; do variables+=("$1"); shift; done
   shift
-  local status=0
   unshare -m bash -c 'set -e; root=$1; shift
     mount --bind "$root" "$root"; mount --bind /proc "$root/proc"; mount --bind /dev "$root/dev"; mount -o remount,ro,bind "$root"
     ! touch "$root/usr/written" 2>/dev/null
-    exec chroot --userspec=12345:12345 "$root" env -i "$@"' - "$mount" "${variables[@]}" "$@" || status=$?
-  buildah rm "$container" >/dev/null
-  return $status
+    exec chroot --userspec=12345:12345 "$root" env -i "$@"' - "${roots[$image]}" "${variables[@]}" "$@"
 }
 for target in c python; do
   say "the $target application's image"
   image build -t "trigen-$target" -- --target $target --build-arg BASE=localhost/trigen-base --build-arg PYTHON_BASE=localhost/trigen-base \
     --build-arg CACHE=localhost/trigen-cache -f containers/Dockerfile "$dist" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
-  container=$(buildah from "trigen-$target")
-  added=$(($(size_of "$(buildah mount "$container")") - base_size))
-  buildah rm "$container" >/dev/null
+  make_root "trigen-$target"
+  added=$(($(size_of "${roots[trigen-$target]}") - base_size))
   say "it adds $((added / 1000)) kB to its base, $(($(bytes "$bundle") / 1000)) of them the bundle"
   ((added - $(bytes "$bundle") <= 18000000)) || fail "the $target image adds $added bytes; allowed: 18 MB beside the bundle"
 done
@@ -193,6 +191,7 @@ say "the apptainer definition, as the Dockerfile that spython makes of it"
 if [[ -e $work/manifests/trigen.dockerfile ]]; then
   sed -i "s/^HEALTHCHECK \/bin/HEALTHCHECK CMD \/bin/" "$work/manifests/trigen.dockerfile"  # what spython makes of %test lacks the word
   image build -t trigen-def -- -f "$work/manifests/trigen.dockerfile" "$dist" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+  make_root trigen-def
   used trigen-def "$trusted" "TRIGEN_DRIVER=$emulator" -- python3 /opt/forward.py >/dev/null
   used trigen-def -- sh -e /tests.sh >"$work/def.log"
   grep -q core.trigen "$work/def.log" || fail "$(cat "$work/def.log")"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <queue>
 #include <vector>
 
 #include "llvm/ADT/SmallVector.h"
@@ -109,6 +108,85 @@ class Sharing {
   double now_ = 0;
 };
 
+// What SMs that were dealt the same blocks at the same times have in common is worked out once: most of a grid's SMs.
+class Sharings {
+ public:
+  static constexpr int kEmpty = 0, kNothing = -1;
+
+  Sharings(llvm::ArrayRef<SharedRun> runs, llvm::ArrayRef<double> step_seconds)
+      : runs_(runs), step_seconds_(step_seconds), all_(1) {}
+
+  bool empty(int state) const { return all_[state].sharing.empty(); }
+  double ends(int state) const { return all_[state].ends; }  // where a block ended last
+  // The state after a block of the run (kNothing: no block), and with `advances` at the next end of a block.
+  int after(int state, int run, bool advances) {
+    const int change = 2 * run + (advances ? 1 : 0);
+    if (all_[state].next != kEmpty && all_[state].change == change) return all_[state].next;
+    State made{.sharing = all_[state].sharing};
+    if (run != kNothing) made.sharing.put({runs_[run].steps, runs_[run].end_seconds});
+    if (advances) made.ends = made.sharing.advance(step_seconds_);
+    const int next = static_cast<int>(all_.size());
+    all_[state].change = change;
+    all_[state].next = next;
+    all_.push_back(std::move(made));
+    return next;
+  }
+
+ private:
+  struct State {
+    Sharing sharing;
+    double ends = 0;
+    int change = 0, next = kEmpty;  // the last change that was asked for, and what it led to
+  };
+  llvm::ArrayRef<SharedRun> runs_;
+  llvm::ArrayRef<double> step_seconds_;
+  std::vector<State> all_;
+};
+
+// SMs by the time of their next event; those of the same time by their number.
+class Events {
+ public:
+  explicit Events(int sms) : next_(sms) {}
+
+  bool empty() const { return times_.empty(); }
+  double first() const { return times_.back().seconds; }
+  int pop() {
+    Time& time = times_.back();
+    const int sm = time.first;
+    if (time.first == time.last)
+      times_.pop_back();
+    else
+      time.first = next_[sm];
+    return sm;
+  }
+  void push(double seconds, int sm) {
+    const auto later = [](const Time& time, double than) { return time.seconds > than; };
+    const auto time = std::lower_bound(times_.begin(), times_.end(), seconds, later);
+    if (time == times_.end() || time->seconds != seconds) {
+      times_.insert(time, {seconds, sm, sm});
+    } else if (sm > time->last) {
+      next_[time->last] = sm;
+      time->last = sm;
+    } else if (sm < time->first) {
+      next_[sm] = time->first;
+      time->first = sm;
+    } else {
+      int before = time->first;
+      while (next_[before] < sm) before = next_[before];
+      next_[sm] = next_[before];
+      next_[before] = sm;
+    }
+  }
+
+ private:
+  struct Time {
+    double seconds;
+    int first, last;
+  };
+  std::vector<Time> times_;  // sorted, the first is last
+  std::vector<int> next_;    // of an SM, in its time
+};
+
 }  // namespace
 
 SharedFinish shared_makespan(llvm::ArrayRef<SharedRun> runs, int64_t repeats, double grid, int64_t sms,
@@ -141,40 +219,38 @@ SharedFinish shared_makespan(llvm::ArrayRef<SharedRun> runs, int64_t repeats, do
   // Blocks without work take places of the first round.
   const double spread = std::clamp(grid / static_cast<double>(blocks), 1.0,
                                    std::max(1.0, static_cast<double>(slots) / static_cast<double>(blocks)));
-  std::vector<Sharing> machine(static_cast<size_t>(sms));
-  using Event = std::pair<double, int64_t>;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> ends;  // of an SM's next block
+  Sharings states(runs, step_seconds);
+  std::vector<int> machine(static_cast<size_t>(sms), Sharings::kEmpty);
+  Events events(static_cast<int>(sms));
   int64_t dealt = 0;
-  const auto advance = [&](int64_t sm) {
-    if (!machine[sm].empty()) ends.push({machine[sm].advance(step_seconds), sm});
+  const auto advance = [&](int sm, int run) {
+    if (run == Sharings::kNothing && states.empty(machine[sm])) return;
+    machine[sm] = states.after(machine[sm], run, true);
+    events.push(states.ends(machine[sm]), sm);
+  };
+  const auto start = [&] {
+    for (int sm = 0; sm < sms; ++sm) advance(sm, Sharings::kNothing);
   };
   for (int64_t repeat = whole; repeat < repeats; ++repeat)
-    for (const SharedRun& run : runs) {
-      const int64_t taken = std::min(skipped, run.count);
-      before += own(run) * static_cast<double>(taken);
+    for (int run = 0; run < static_cast<int>(runs.size()); ++run) {
+      const int64_t taken = std::min(skipped, runs[run].count);
+      before += own(runs[run]) * static_cast<double>(taken);
       skipped -= taken;
-      for (int64_t i = taken; i < run.count; ++i) {
+      for (int64_t i = taken; i < runs[run].count; ++i) {
         if (dealt < std::min(slots, blocks)) {
           const auto place = static_cast<int64_t>(static_cast<double>(dealt++) * spread);
-          machine[place % sms].put({run.steps, run.end_seconds});
-          if (dealt == slots)
-            for (int64_t sm = 0; sm < sms; ++sm) advance(sm);
+          machine[place % sms] = states.after(machine[place % sms], run, false);
+          if (dealt == slots) start();
           continue;
         }
-        const int64_t sm = ends.top().second;
-        ends.pop();
-        machine[sm].put({run.steps, run.end_seconds});
-        advance(sm);
+        advance(events.pop(), run);
       }
     }
-  if (dealt < slots)
-    for (int64_t sm = 0; sm < sms; ++sm) advance(sm);
+  if (dealt < slots) start();
   double last = 0;
-  while (!ends.empty()) {
-    last = ends.top().first;
-    const int64_t sm = ends.top().second;
-    ends.pop();
-    advance(sm);
+  while (!events.empty()) {
+    last = events.first();
+    advance(events.pop(), Sharings::kNothing);
   }
   out.seconds = before / static_cast<double>(slots) + last;
   return out;

@@ -8,8 +8,9 @@ from pathlib import Path
 
 TARGET = os.environ.get("TRIGEN_TEST_TARGET", "sm_80")
 HAS_TF32 = int(TARGET[3:].rstrip("a")) >= 80  # from Ampere on
+THOROUGH = os.environ.get("TRIGEN_TEST_ALL", "0") not in ("", "0")
 # Of tests that know no more of a target than that, a quick run takes all cases on the first target and some on the others.
-ALL_CASES = TARGET == "sm_80" or os.environ.get("TRIGEN_TEST_ALL", "0") not in ("", "0")
+ALL_CASES = TARGET == "sm_80" or THOROUGH
 
 
 def emulator_file(library_file: str):

@@ -22,46 +22,39 @@ def lines(repository, script, *arguments):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "shape,peers",
-    [
-        (
-            "2,16,8",
-            {
-                "masked conv1d (weight.data)",
-                "masked conv1d (tril in the graph)",
-                "tril + matmul",
-                "three products by hand, W masked once",
-                "three products by hand, dW a batch each",
-            },
-        ),
-        ("2,12,8,4", {"masked conv1d (weight.data)", "masked conv1d (tril in the graph)", "unfold + matmul"}),
-        ("2,12,8,1,2", {"loop of matmul", "einsum"}),
-        ("2,12,8,3,2", {"loop of conv1d"}),
-    ],
-)
-def test_step_of_every_kind(repository, shape, peers):
-    given = (
-        "--device",
-        "cpu",
-        "--parts",
-        "step",
-        "--no-compiled",
-        "--rounds",
-        "1",
-        "--precision",
-        "bfloat16,f32",
-        "--shapes",
-        shape,
-    )
+PEERS = {  # of a step of such a shape
+    "2,16,8": {
+        "masked conv1d (weight.data)",
+        "masked conv1d (tril in the graph)",
+        "tril + matmul",
+        "three products by hand, W masked once",
+        "three products by hand, dW a batch each",
+    },
+    "2,12,8,4": {"masked conv1d (weight.data)", "masked conv1d (tril in the graph)", "unfold + matmul"},
+    "2,12,8,1,2": {"loop of matmul", "einsum"},
+    "2,12,8,3,2": {"loop of conv1d"},
+}
+
+
+@pytest.fixture(scope="module")
+def steps(repository):
+    """Lines of all shapes and precisions, by one process."""
+    given = "--device cpu --parts step --no-compiled --rounds 1 --precision bfloat16,f32 --shapes"
+    found = lines(repository, "torch_ops.py", *given.split(), ";".join(PEERS))
+    assert len(found) == 2 * len(PEERS)
+    return {shape: found[i :: len(PEERS)] for i, shape in enumerate(PEERS)}
+
+
+@pytest.mark.parametrize("shape", PEERS)
+def test_step_of_every_kind(steps, shape):
     others = {
         "bfloat16": set(),
         "f32": {f"trigen {math}" for math in library.MATHS if math not in ("default", "simt", "tf32")},
     }
-    for line, precision in zip(lines(repository, "torch_ops.py", *given), ("bfloat16", "f32")):
+    for line, precision in zip(steps[shape], ("bfloat16", "f32")):
         assert (
             line["precision"] == precision
-            and set(line["arms"]) == peers | {"trigen"} | others[precision]
+            and set(line["arms"]) == PEERS[shape] | {"trigen"} | others[precision]
             and "refused" not in line
         )
         for arm in line["arms"].values():
