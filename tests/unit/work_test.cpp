@@ -159,11 +159,11 @@ TEST(Work, RunsHoldEveryBlock) {
       EXPECT_EQ(count, work.all.count);
       EXPECT_EQ(static_cast<double>(count), work.grid);
       // Blocks of grad_weight are walked one by one; of many tiles, or clusters of a product, some stand for
-      // all. A product's slices take as long as the longer of two.
+      // all. A product's slices take as long as the longest, which of three or four may be more than twice the mean.
       const bool weight = makes_weights(candidate.problem.op),
                  pairs = !weight && candidate.config.split_k > 1;
       const bool exact = weight || work.grid <= 4;
-      EXPECT_NEAR(steps, all, (pairs ? 1 : exact ? 1e-6 : 0.5) * all);
+      EXPECT_NEAR(steps, all, (pairs ? 1.5 : exact ? 1e-6 : 0.5) * all);
     } else {
       // The last section of columns may be narrower than the others.
       EXPECT_GE(steps, all);
