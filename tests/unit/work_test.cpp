@@ -1,6 +1,7 @@
 #include "generator/work.h"
 
 #include <gmock/gmock.h>
+#include <algorithm>
 
 #include <filesystem>
 #include <fstream>
