@@ -192,7 +192,9 @@ class Product final : public PersistentKernel {
   // Clusters of tiles of 128 rows share loads of W, those of 64 rows two row tiles.
   static ConfigKey clusters_key(const Config& c) {
     if (c.tile_m > 64) return {&Config::cluster, {1, 2}, "two blocks share loads of W"};
-    return {&Config::cluster, {1, 2, 3, 4}, "blocks that share two row tiles of 64 rows"};
+    ConfigKey::Values allowed{1};
+    allowed.append(std::begin(kSlices), std::end(kSlices));
+    return {&Config::cluster, std::move(allowed), "blocks that share two row tiles of 64 rows"};
   }
   static ConfigKey slices_key(const Problem& p, const Config& c) {
     if (p.w == WeightForm::kBand)
