@@ -94,6 +94,7 @@ wgmma_taps_sm90_exchange taps_exchange --limit 2e8 --family wgmma_taps_sm90 --co
 wgmma_taps_sm90_odd taps_odd --limit 2e8 --family wgmma_taps_sm90
 wgmma_taps_sm90_small taps --limit 2e8 --family wgmma_taps_sm90 --config tile=64x64x64,warps=1x4,stages=8,splitk=1,vec=1x8x8,cluster=1,blocks=1
 wgmma_taps_sm90_slices taps_slices --family wgmma_taps_sm90 --config tile=64x64x64,warps=1x4,stages=12,splitk=3,vec=1x8x8,cluster=3,blocks=1
+wgmma_taps_sm90_slices_wide taps_slices --family wgmma_taps_sm90 --config tile=64x128x64,warps=1x8,stages=6,splitk=2,vec=1x8x8,cluster=2,blocks=1
 wgmma_taps_sm90_short taps_short --family wgmma_taps_sm90 --config tile=64x128x64,warps=1x8,stages=16,splitk=1,vec=1x8x8,cluster=1,blocks=1
 wgmma_taps_sm90_weight taps_weight --limit 2e8 --family wgmma_taps_sm90
 wgmma_taps_sm90_weight_few taps_weight_few --limit 2e8 --family wgmma_taps_sm90

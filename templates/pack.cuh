@@ -35,10 +35,12 @@ __device__ __forceinline__ void pack_matrix(const Params& p) {
   if (row >= width || !touches(written_edge(kTaps))) return;
 
   extern __shared__ __align__(16) unsigned char packed_shared[];
-  auto* const own = reinterpret_cast<unsigned short*>(packed_shared) + warp * kRows * kTaps * kTapPitch;
+  constexpr int kRunPitch = run_pitch(kTaps), kRowPitch = kRuns * kRunPitch;
+  const unsigned own = ptx::shared_address(packed_shared) + warp * kRows * kRowPitch * 2;
   const auto* const from = static_cast<const Storage<s.wdtype>*>(p.w) +
                            (head * p.w_head + row * p.w_row + static_cast<long long>(column) * kTaps);
   const int available = touches(kEdge) ? (tokens - column) * kTaps : 0;  // weights of a row from here on
+  constexpr bool kEndsInVector = s.T == 0 || s.T * kTaps % kVec != 0;
   // Every vector of the warp's rows, one after the other.
   constexpr int kVectors = kRows * kWeights / kVec, kTurns = (kVectors + 31) / 32;
   constexpr int kAtOnce = kTurns < 8 ? kTurns : 8;
@@ -52,7 +54,7 @@ __device__ __forceinline__ void pack_matrix(const Params& p) {
       read[i].clear();
       if (r >= kRows || row + r >= tokens || at >= available) continue;
       const auto* const source = from + r * p.w_row + at;
-      if (at + kVec <= available) {
+      if (!kEndsInVector || at + kVec <= available) {
         ptx::load_global_nc<kVec * kBytes<s.wdtype>>(read[i].w, source);
       } else {
 #pragma unroll
@@ -65,31 +67,56 @@ __device__ __forceinline__ void pack_matrix(const Params& p) {
       const int vector = (turn + i) * 32 + lane, r = vector / (kWeights / kVec),
                 at = (vector - r * (kWeights / kVec)) * kVec;
       if (r >= kRows) continue;
+      Raw<s.dtype, kVec> rounded;
+      if constexpr (s.wdtype == s.dtype) {
+        rounded = read[i];
+      } else {
+        float v[kVec];
 #pragma unroll
-      for (int e = 0; e < kVec; ++e) {
-        const int token = (at + e) / kTaps, tap = at + e - token * kTaps;
-        const int over = row + r + diag - column - token;
-        const bool keeps = s.fill == Fill::kLower ? over >= 0 : over <= 0;
-        unsigned short v;
-        if constexpr (s.wdtype == s.dtype)
-          v = read[i].get(e);
-        else
-          v = from_float<s.dtype>(to_float<s.wdtype>(read[i].get(e)));
-        constexpr bool kBackwards = flips(s) && s.op == Op::kGradInput;
-        own[(r * kTaps + tap) * kTapPitch + (kBackwards ? kEdge - 1 - token : token)] =
-            keeps ? v : static_cast<unsigned short>(0);
+        for (int e = 0; e < kVec; ++e) v[e] = to_float<s.wdtype>(read[i].get(e));
+        rounded.from_floats(v);
       }
+      const int place = r * kRowPitch + at + at / (kRun * kTaps) * (kRunPitch - kRun * kTaps);
+      ptx::store_shared<kVec * 2>(own + place * 2, rounded.w);
     }
   }
   __syncwarp();
-  auto* const to = static_cast<unsigned short*>(p.workspace);
+  // Of a row and a tap eight lanes write 64 tokens, a run each.
+  constexpr bool kBackwards = flips(s) && s.op == Op::kGradInput;
+  const int piece = lane % kRuns, run = kBackwards ? kRuns - 1 - piece : piece;
+  const bool inside = s.fill == Fill::kLower ? column + kEdge - 1 <= row + diag
+                                             : column >= row + kRows - 1 + diag;  // all of them have weights
+  auto* const to = static_cast<unsigned short*>(p.workspace) + (column + piece * kRun);
 #pragma unroll 4
-  for (int piece = lane; piece < kRows * kTaps * 8; piece += 32) {
-    const int line = piece / 8, tap = line % kTaps, r = row + line / kTaps;
-    const int to_row = flips(s) && s.op == Op::kForward ? r ^ (kEdge - 1) : r;
+  for (int line = lane / kRuns; line < kRows * kTaps; line += 32 / kRuns) {
+    const int r = line / kTaps, tap = line - r * kTaps;
+    const unsigned source = own + (r * kRowPitch + run * kRunPitch + tap) * 2;
     unsigned v[4];
-    ptx::load_shared<16>(v, ptx::shared_address(own + line * kTapPitch) + piece % 8 * 16);
-    ptx::store_global<16>(to + (((head * kTaps + tap) * width + to_row) * width + column + piece % 8 * 8), v);
+    if constexpr (kTaps == 1) {
+      ptx::load_shared<16>(v, source);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        unsigned half[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int token = kBackwards ? kRun - 1 - 2 * i - j : 2 * i + j;
+          ptx::load_shared<2>(&half[j], source + token * kTaps * 2);
+        }
+        v[i] = half[0] | half[1] << 16;
+      }
+    }
+    if (!inside) {
+      const int last = row + r + diag - column - run * kRun;  // the token on the diagonal, counted in the run
+#pragma unroll
+      for (int e = 0; e < kRun; ++e) {
+        const int token = kBackwards ? kRun - 1 - e : e;
+        if (s.fill == Fill::kLower ? token > last : token < last)
+          v[e / 2] &= e % 2 == 0 ? 0xFFFF0000u : 0xFFFFu;
+      }
+    }
+    const int to_row = flips(s) && s.op == Op::kForward ? (row + r) ^ (kEdge - 1) : row + r;
+    ptx::store_global<16>(to + ((head * kTaps + tap) * width + to_row) * width, v);
   }
 }
 

@@ -29,9 +29,9 @@ TRIGEN_HOST_DEVICE constexpr int pitch(int T) { return schedule::ceil_div(T, kEd
 // a grid that takes more than 65535: columns innermost, heads outermost.
 TRIGEN_HOST_DEVICE constexpr int column_blocks(int T) { return schedule::ceil_div(T, kEdge); }
 // Rows that a warp reads at once: of all taps about 2048 weights. Of several taps, whose sizes are always compiled in, fewer
-// where the blocks with weights, about half of all, would be less than two for each SM.
+// where the blocks with weights, about half of all, would be less than four for each SM.
 TRIGEN_HOST_DEVICE constexpr int warp_rows(int T, int taps, int heads) {
-  constexpr int kFewBlocks = 512;
+  constexpr int kFewBlocks = 1024;
   int rows = taps <= 4 ? 8 : taps <= 8 ? 4 : taps <= 16 ? 2 : 1;
   while (taps > 1 && rows > 1 &&
          static_cast<long long>(heads) * column_blocks(T) * (pitch(T) / (kWarps * rows)) < kFewBlocks)
@@ -44,11 +44,12 @@ TRIGEN_HOST_DEVICE constexpr int block_rows(int T, int taps, int heads) {
 TRIGEN_HOST_DEVICE constexpr int row_blocks(int T, int taps, int heads) {
   return pitch(T) / block_rows(T, taps, heads);
 }
-// A warp's rows in shared memory: 16-bit elements, a row's taps one after the other. 8 more elements keep the
-// taps off each other's banks.
-inline constexpr int kTapPitch = kEdge + 8;
+// A warp's rows in shared memory, 16-bit elements as they come: eight tokens with all their taps are a run, and runs lie an odd number
+// of 16 bytes apart, so that eight lanes that read an element of a run each are on banks of their own.
+inline constexpr int kRun = 8, kRuns = kEdge / kRun;
+TRIGEN_HOST_DEVICE constexpr int run_pitch(int taps) { return kRun * (taps | 1); }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(int T, int taps, int heads) {
-  return block_rows(T, taps, heads) * taps * kTapPitch * 2;
+  return block_rows(T, taps, heads) * kRuns * run_pitch(taps) * 2;
 }
 TRIGEN_HOST_DEVICE constexpr long long workspace_bytes(int T, int taps, int heads) {
   return 2ll * heads * taps * pitch(T) * pitch(T);

@@ -136,8 +136,8 @@ TRIGEN_HOST_DEVICE constexpr bool skips_blocks(const Shape& s, const Config& c) 
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 40; }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 232; }
 
-// Slices: blocks of k that take as long as it takes to send sums. A prediction: an SM sends a byte in the time in which it
-// takes in three.
+// Slices: blocks of k that take as long as sums need on their way, those of all blocks that send, since one block adds them one after
+// the other. A prediction: an SM sends a byte in the time in which it takes in three.
 TRIGEN_HOST_DEVICE constexpr int sending(const Shape& s, const Config& c) {
   return schedule::ceil_div(3 * sent_bytes(c), stage_bytes(s, c));
 }

@@ -64,6 +64,15 @@ TRIGEN_HOST_DEVICE constexpr int token_pieces(const Shape& s) {
 TRIGEN_HOST_DEVICE constexpr bool keeps_weights(const Shape& s, const Config& c) {
   return s.T <= kPanel && s.H == 1 && c.tile_m == kPanel && c.cluster == 1 && s.K <= c.stages;
 }
+// Of small tiles a tap's products take less time than the addresses of the next one do where its stage may be any. Where steps begin at
+// a multiple of K stages loops over taps are unrolled, and addresses are the step's and a constant.
+inline constexpr int kUnrolledTaps = 16;
+TRIGEN_HOST_DEVICE constexpr bool small(const Config& c) {
+  return c.tile_m * c.tile_n <= 2 * kPanel * kPanel;
+}
+TRIGEN_HOST_DEVICE constexpr bool unrolls(const Shape& s, const Config& c) {
+  return small(c) && s.K <= kUnrolledTaps && (keeps_weights(s, c) || c.stages % s.K == 0);
+}
 // An epilogue with other tensors of the output's shape: they pass through shared memory beside the output.
 TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) { return s.pre || s.gate || s.residual; }
 // Of each multiplying warpgroup, for a panel of the output: residual and gate come into buffers, the output and

@@ -89,7 +89,7 @@ class Product final : public PersistentKernel {
     constexpr struct {
       int tile_m, tile_n, stages;
     } kTiles[] = {{256, 128, 5}, {256, 128, 4}, {256, 128, 3}, {192, 128, 4}, {192, 128, 5}, {128, 128, 7},
-                  {128, 128, 6}, {256, 64, 4},  {128, 64, 8},  {64, 128, 8},  {64, 64, 8},   {64, 64, 12}};
+                  {128, 128, 6}, {256, 64, 4},  {128, 64, 8},  {64, 128, 8},  {64, 64, 12}};
     std::vector<Config> out;
     for (const auto& t : kTiles) {
       // A tile more than twice as large as the product only adds waste.
@@ -146,13 +146,25 @@ class Product final : public PersistentKernel {
   // Slices for two blocks, where all clusters run at the same time: of more tiles a persistent block has long and short ones.
   // Three and four won nothing (docs/experiments/wgmma_taps_sm90.md).
   void put_slices(const Problem& p, const Target& target, std::vector<Config>& out) const {
-    Config c = config(p, 64, 64, 12, 2);
-    c.split_k = 2;
-    if (p.T > 64 && pairs(p, c) <= clusters_at_once(target, c.cluster)) out.push_back(c);
+    for (const auto& [tile_n, stages] : {std::pair{64, 12}, {128, 8}}) {
+      Config c = config(p, 64, tile_n, stages, 2);
+      c.split_k = 2;
+      if (p.T > 64 && (tile_n == 64 || p.D > 64) && pairs(p, c) <= clusters_at_once(target, c.cluster))
+        out.push_back(c);
+    }
   }
+  // `stages`: of small tiles, about so many, a number of whole steps (unrolls).
   Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) const {
-    return completed(
+    Config c = completed(
         p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages, .vec_a = most_read(p), .cluster = cluster});
+    const int taps = taps_of(p);
+    if (!geometry::small(c) || taps > geometry::kUnrolledTaps) return c;
+    for (int steps = std::max(1, (2 * stages + taps) / (2 * taps)); steps > 0; --steps) {
+      c.stages = steps * taps;
+      if (fits(p, c)) return c;
+    }
+    c.stages = stages;
+    return c;
   }
 };
 
@@ -420,10 +432,13 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     put_product(work, p, walk, tiles);
   for (size_t kind = 0; kind < work.steps.size(); ++kind)
     work.l2_bytes += work.all.steps[kind] * c.cluster * work.steps[kind].feed_bytes;
-  work.memory_bytes = count_work(p).min_bytes;
   const double weights =
-      static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2;
-  work.passes.push_back({"pack_taps", weights * (2 + static_cast<double>(element_size(p.wdtype)))});
+                   static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2,
+               read = weights * static_cast<double>(element_size(p.wdtype)),
+               tensors = 2.0 * static_cast<double>(p.B * p.H * p.T * p.D * element_size(p.dtype));
+  // The launch that packs has read W, of which a diagonal may leave less than half.
+  work.memory_bytes = std::max(tensors, count_work(p).min_bytes - read);
+  work.passes.push_back({"pack_taps", 2 * weights + read});
   put_copies(work, p, c);
   return work;
 }

@@ -66,6 +66,29 @@ __device__ __forceinline__ unsigned long long descriptor_plain_mn(unsigned share
          static_cast<unsigned long long>(along_mn >> 4) << 32;
 }
 
+// A descriptor that is stepped through an operand: the start, which moves, has no carry.
+struct Descriptor {
+  unsigned low, high;
+  __device__ __forceinline__ explicit Descriptor(unsigned long long bits)
+      : low(static_cast<unsigned>(bits)), high(static_cast<unsigned>(bits >> 32)) {}
+  // Units of 16 bytes further.
+  __device__ __forceinline__ Descriptor operator+(int units) const {
+    Descriptor moved = *this;
+    moved.low += static_cast<unsigned>(units);
+    return moved;
+  }
+  __device__ __forceinline__ unsigned long long bits() const {
+    return static_cast<unsigned long long>(high) << 32 | low;
+  }
+  // The same in all lanes of a warp, as wgmma asks, which no compiler can see. Told so by a shuffle it keeps what is added to it in
+  // uniform registers, where wgmma reads its descriptors.
+  __device__ __forceinline__ Descriptor uniform() const {
+    Descriptor same = *this;
+    same.low = __shfl_sync(~0u, low, 0);
+    return same;
+  }
+};
+
 // The lists of sum registers, as PTX operands and as asm constraints.
 
 #define TRIGEN_SUMS_0                                                                                    \

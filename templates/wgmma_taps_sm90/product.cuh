@@ -80,9 +80,10 @@ struct InputOperand {
   static constexpr int kRowBytes = G::kTokens ? 128 : 16;
   static constexpr int kNext = kRowBytes >> 4,
                        kStep = G::kTokens ? 32 >> 4 : 2 * G::kFeatures;  // of descriptors
-  static __device__ __forceinline__ unsigned long long first(unsigned block, unsigned group) {
+  static __device__ __forceinline__ ptx::Descriptor first(unsigned block, unsigned group) {
     const unsigned start = block + (64 * group + extra_left(C.shape, C.config)) * kRowBytes;
-    return G::kTokens ? ptx::descriptor(start, 0) : ptx::descriptor_plain(start, 16 * G::kFeatures);
+    return ptx::Descriptor(G::kTokens ? ptx::descriptor(start, 0)
+                                      : ptx::descriptor_plain(start, 16 * G::kFeatures));
   }
 };
 
@@ -100,22 +101,23 @@ struct Pieces {
 
 // Products of 16 tokens along k, number `kPart` in the order of the walk, with all columns but `kLess`.
 template <Kernel C, int kCount, int kPart, int kLess>
-__device__ __forceinline__ void multiply_part(float (&sum)[32 * kCount], unsigned long long a,
-                                              unsigned long long b, int accumulate) {
+__device__ __forceinline__ void multiply_part(float (&sum)[32 * kCount], const ptx::Descriptor& a,
+                                              const ptx::Descriptor& b, int accumulate) {
   using P = Pieces<C>;
   constexpr int kAt = Work<C>::kFill == Fill::kLower ? kPart : P::kCount - 1 - kPart;
   auto& own = reinterpret_cast<float(&)[32 * kCount - P::kFirst / 2]>(sum[P::kFirst / 2]);
   ptx::wgmma_fence();
   ptx::wgmma_ss_width<C.shape.dtype, 64 * (kCount - 1) + P::kColumns - kLess, P::kTransposed>(
-      own, a + kAt * P::kStepA, b + P::kStartB + kAt * P::kStepB, kPart == 0 ? accumulate : 1);
+      own, (a + kAt * P::kStepA).bits(), (b + P::kStartB + kAt * P::kStepB).bits(),
+      kPart == 0 ? accumulate : 1);
 }
 
 // The products of one tap in one step. kDiagonal: the last panel's block crosses the diagonal, and of every
 // 16 tokens along k only the columns with weights for them are multiplied. Panels are packed so that these
 // come first.
 template <Kernel C, int kCount, bool kDiagonal>
-__device__ __forceinline__ void multiply_tap(float (&all)[C.config.tile_m / 2], unsigned long long a,
-                                             unsigned long long b, int accumulate) {
+__device__ __forceinline__ void multiply_tap(float (&all)[C.config.tile_m / 2], const ptx::Descriptor& a,
+                                             const ptx::Descriptor& b, int accumulate) {
   using P = Pieces<C>;
   constexpr int kLess = kDiagonal ? 16 : 0;
   auto& sum = reinterpret_cast<float(&)[32 * kCount]>(all);
@@ -128,8 +130,8 @@ __device__ __forceinline__ void multiply_tap(float (&all)[C.config.tile_m / 2], 
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      ptx::wgmma_ss<C.shape.dtype, 64 * kCount, 0, P::kTransposed>(sum, a + i * P::kStepA, b + i * P::kStepB,
-                                                                   accumulate | i);
+      ptx::wgmma_ss<C.shape.dtype, 64 * kCount, 0, P::kTransposed>(
+          sum, (a + i * P::kStepA).bits(), (b + i * P::kStepB).bits(), accumulate | i);
   }
   ptx::wgmma_commit();
 }
@@ -143,22 +145,44 @@ __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2],
   const bool follows = now.accumulate != 0;  // the tile's products before are under way
   constexpr unsigned kBuffers = G::kTransposedBuffers;
   const unsigned input = now.inputs % kBuffers;
-  ptx::mbarrier_wait(shared.ready(input), now.inputs / kBuffers % 2);
-  unsigned long long a = InputOperand<C>::first(shared.transposed(input), group);
-#pragma unroll 1
-  for (int place = 0; place < C.shape.K; ++place) {
-    const int stage = G::kKeepsWeights ? place : now.at.stage;
-    ptx::mbarrier_wait(shared.full(stage), G::kKeepsWeights ? 0 : now.at.parity);
-    multiply_tap<C, kCount, kDiagonal>(sum, a, ptx::descriptor(shared.b(stage), kPanelBytes), now.accumulate);
-    ptx::wgmma_wait<1>();
-    // The stage that the group of products before this one read is free.
-    if (!G::kKeepsWeights && (follows || place > 0))
-      shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
-    if (follows && place == 0) shared.release_input(now.input_before(), lane);
-    now.at.advance();
+  ptx::Descriptor a = InputOperand<C>::first(shared.transposed(input), group);
+  if constexpr (unrolls(C.shape, C.config)) {
+    const int first = G::kKeepsWeights ? 0 : now.at.stage;
+    a = a.uniform();
+    const ptx::Descriptor b = ptx::Descriptor(ptx::descriptor(shared.b(first), kPanelBytes)).uniform();
+    ptx::mbarrier_wait(shared.ready(input), now.inputs / kBuffers % 2);
+#pragma unroll
+    for (int place = 0; place < C.shape.K; ++place) {
+      ptx::mbarrier_wait(shared.full(first + place), G::kKeepsWeights ? 0 : now.at.parity);
+      multiply_tap<C, kCount, kDiagonal>(sum, a + place * InputOperand<C>::kNext,
+                                         b + place * (G::kStageBytes >> 4), place > 0 ? 1 : now.accumulate);
+      ptx::wgmma_wait<1>();
+      // What the group of products before this one read is free.
+      if (!G::kKeepsWeights && (follows || place > 0))
+        shared.release(place == 0 && first == 0 ? G::kStages - 1 : first + place - 1, lane);
+      if (place == 0 && follows) shared.release_input(now.input_before(), lane);
+      if (place == 0 && !follows) begin();
+    }
+    if constexpr (!G::kKeepsWeights) now.at.advance(C.shape.K);
     now.accumulate = 1;
-    a += InputOperand<C>::kNext;  // one feature further
-    if (!follows && place == 0) begin();
+  } else {
+    ptx::mbarrier_wait(shared.ready(input), now.inputs / kBuffers % 2);
+#pragma unroll 1
+    for (int place = 0; place < C.shape.K; ++place) {
+      const int stage = G::kKeepsWeights ? place : now.at.stage;
+      ptx::mbarrier_wait(shared.full(stage), G::kKeepsWeights ? 0 : now.at.parity);
+      multiply_tap<C, kCount, kDiagonal>(
+          sum, a, ptx::Descriptor(ptx::descriptor(shared.b(stage), kPanelBytes)), now.accumulate);
+      ptx::wgmma_wait<1>();
+      // As above.
+      if (!G::kKeepsWeights && (follows || place > 0))
+        shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
+      if (follows && place == 0) shared.release_input(now.input_before(), lane);
+      now.at.advance();
+      now.accumulate = 1;
+      a = a + InputOperand<C>::kNext;  // one feature further
+      if (!follows && place == 0) begin();
+    }
   }
   ++now.inputs;
 }

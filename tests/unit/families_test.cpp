@@ -225,9 +225,11 @@ TEST(Families, SlicesOfTaps) {
       if (c.split_k > 1) found.push_back(c.tile_n * 10 + c.split_k);
     return found;
   };
-  EXPECT_THAT(slices(kSmall), ElementsAre(642));
+  EXPECT_THAT(slices(kSmall), ElementsAre(642, 1282));
   EXPECT_THAT(slices("forward,dtype=bf16,B=1,T=320,D=128,K=3,layout=bdt,epilogue=gelu+pre+gate+residual"),
-              ElementsAre(642));
+              ElementsAre(642, 1282));
+  EXPECT_THAT(slices("forward,dtype=bf16,B=1,T=320,D=64,K=3"), ElementsAre(642))
+      << "one warpgroup's features";
   EXPECT_THAT(slices("forward,dtype=bf16,B=32,T=320,D=128,K=3"), IsEmpty());
   EXPECT_THAT(slices("forward,dtype=bf16,B=1,T=64,D=64,K=3"), IsEmpty()) << "one row tile";
 }

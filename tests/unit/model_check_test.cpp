@@ -14,10 +14,10 @@ using testing::UnorderedElementsAreArray;
 
 const std::vector<std::string> kMissedOfCheck = {
     "grad_input,dtype=f32,B=192,H=1,T=80,D=384,K=1,pad=0,math=f16x3",
-    "forward,dtype=f32,B=32,H=1,T=384,D=384,K=1,pad=0,math=tf32,epilogue=bias+residual",
-    "grad_input,dtype=f16,B=6,H=1,T=512,D=640,K=3,pad=1,wdtype=f32"};
+    "forward,dtype=f32,B=32,H=1,T=384,D=384,K=1,pad=0,math=tf32,epilogue=bias+residual"};
 const std::vector<std::string> kMissedOfFit = {
     "decode,dtype=bf16,B=128,H=1,T=512,D=512,K=4,pad=1,rows=2",
+    "forward,dtype=f16,B=4,H=1,T=1536,D=512,K=3,pad=1,wdtype=f32",
     "grad_input,dtype=f16,B=4,H=1,T=1536,D=512,K=3,pad=1,wdtype=f32"};
 
 TEST(ModelCheck, RankCorrelationIsOfTheOrderAlone) {
@@ -113,7 +113,7 @@ constexpr Bound kBounds[] = {
     {"mma_sm80", "grad_weight", 67, 0.65, 0.13},
     {"mma_sm80", "gram", 28, 0.73, 0.16},
     {"simt", "forward", 68, 0.61, 0.14},
-    {"simt", "grad_input", 65, 0.49, 0.13},
+    {"simt", "grad_input", 65, 0.43, 0.13},
     {"simt", "grad_weight", 65, 0.56, 0.17},
     {"simt", "gram", 28, 0.52, 0.25},
     {"wgmma_resident_sm90", "forward", 17, 0.23, 0.11},
@@ -125,8 +125,8 @@ constexpr Bound kBounds[] = {
     {"wgmma_split_sm90", "forward", 11, 0.58, 0.08},
     {"wgmma_split_sm90", "grad_input", 11, 0.62, 0.09},
     {"wgmma_split_sm90", "grad_weight", 11, 0.81, 0.11},
-    {"wgmma_taps_sm90", "forward", 22, 0.75, 0.085},
-    {"wgmma_taps_sm90", "grad_input", 25, 0.77, 0.11},
+    {"wgmma_taps_sm90", "forward", 22, 0.83, 0.11},
+    {"wgmma_taps_sm90", "grad_input", 25, 0.84, 0.10},
     {"wgmma_taps_sm90", "grad_weight", 7, 0.00, 0.24},
     {"wgmma_tf32_sm90", "forward", 11, 0.78, 0.18},
     {"wgmma_tf32_sm90", "grad_input", 11, 0.73, 0.09},
@@ -182,7 +182,7 @@ TEST(ModelCheck, AnH100NeedsItsMemoryAndNoTable) {
   EXPECT_LE(figures.untuned_8.worst, 0.16);
 }
 
-// The goals of the untuned choice: to lose 2 % in the median, 8 % for nine in ten (8.3 since short calls are among them) and 20 % at
+// The goals of the untuned choice: to lose 2 % in the median, 8 % for nine in ten (8.1 since short calls are among them) and 20 % at
 // worst, on the problems that no constant was fitted to and on the others. Problems that lose more are missed goals and stand here
 // by name, as on docs/cost-model.md: one more fails, and so does one less, whose line there is to go.
 TEST(ModelCheck, UntunedChoicesLoseWhatIsAsked) {

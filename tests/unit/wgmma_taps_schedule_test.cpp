@@ -75,12 +75,12 @@ TEST(TapsSlices, HaveRoomForWhatIsSent) {
   EXPECT_EQ(store_panels(s, tile_of(64, 128, 8, 4)), 0) << "no room";
 }
 
-// Every row of 64 columns once, whatever the blocks' size; W of few rows has blocks enough for two on each SM.
+// Every row of 64 columns once, whatever the blocks' size; W of few rows has blocks enough for four on each SM.
 TEST(Packing, SmallWeightsHaveManyBlocks) {
   EXPECT_EQ(packing::warp_rows(512, 3, 1), 1);
-  EXPECT_EQ(packing::warp_rows(1024, 4, 1), 4);
+  EXPECT_EQ(packing::warp_rows(1024, 4, 1), 2);
   EXPECT_EQ(packing::warp_rows(2048, 4, 1), 8);
-  EXPECT_EQ(packing::warp_rows(512, 3, 8), 8);
+  EXPECT_EQ(packing::warp_rows(512, 3, 8), 4);
   EXPECT_EQ(packing::warp_rows(64, 32, 1), 1);
   EXPECT_EQ(packing::warp_rows(64, 1, 1), 8) << "one tap's sizes may be run-time values";
   for (const int T : {1, 64, 65, 320, 512, 1000, 4096})
