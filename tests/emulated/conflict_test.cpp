@@ -148,13 +148,15 @@ const Kernel kKernels[] = {
      "wgmma_resident_sm90:tile=64x128x64,warps=4x2,stages=4,splitk=1,raster=1,vec=1x8x8,cluster=1,blocks=1"},
     {"wgmma_resident_sm90_boxes", "sm_90a", "grad_input,dtype=bf16,B=4,H=2,T=256,D=32",
      "wgmma_resident_sm90:tile=256x64x64,warps=8x1,stages=4,splitk=1,vec=8x8x8,cluster=1,box=32,blocks=1"},
+    // Stores: where W is packed runs of an even number of taps lie one piece of 16 bytes apart, so that of eight lanes that write
+    // pieces one after the other the last may meet the first (templates/pack.h). What reads them has none.
     {"wgmma_taps_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=256,D=64,K=4,pad=1",
-     "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=8,splitk=1,vec=8x8x8,cluster=2,blocks=1"},
+     "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=8,splitk=1,vec=8x8x8,cluster=2,blocks=1", 0, 2560},
     {"wgmma_taps_sm90_exchange", "sm_90a", "forward,dtype=bf16,B=1,T=136,D=64,K=4,epilogue=pre+gate+residual",
-     "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+     "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1", 0, 1536},
     {"wgmma_taps_sm90_exchange_bdt", "sm_90a",
      "forward,dtype=bf16,B=1,T=136,D=64,K=4,layout=bdt,epilogue=pre+gate+residual",
-     "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+     "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1", 0, 1536},
     {"wgmma_taps_sm90_weight_four", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,K=4,wdtype=f32",
      "wgmma_taps_sm90:tile=128x256x64,warps=4x2,stages=5,splitk=1,vec=8x8x4,cluster=1,blocks=1"},
     {"wgmma_taps_sm90_weight_rows", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,K=3,pad=1",
