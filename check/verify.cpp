@@ -1,5 +1,7 @@
 #include "check/verify.h"
 
+#include <algorithm>
+
 #include "check/integers.h"
 
 namespace trigen {
@@ -42,18 +44,40 @@ llvm::Error verify_pointers(const Plan& plan, Workbench& bench, const Reference&
   return llvm::Error::success();
 }
 
-// The launch on inputs of small integers, all outputs compared.
-llvm::Error verify_integers(Workbench& bench, const std::function<llvm::Error()>& launch,
+// A plan that prepares w, behind a run on `inputs`: once more with w_unchanged, w poisoned and nothing else of the workspace
+// to be relied on.
+llvm::Error verify_unchanged(const Plan& plan, Workbench& bench, trigen_args args, const Integers& integers,
+                             int run, HostBuffers inputs, CheckResult& result) {
+  const auto w = static_cast<size_t>(bench.list().find(Role::kW) - bench.list().tensors.data());
+  std::fill(inputs[w].begin(), inputs[w].end(), std::byte{kPoison});
+  if (auto error = bench.put_inputs(inputs)) return error;
+  if (auto error = bench.poison(/*keep_workspace=*/true)) return error;
+  args.w_unchanged = 1;
+  if (auto error = plan.run(args, bench.stream())) return error;
+  auto outputs = bench.download();
+  if (!outputs) return outputs.takeError();
+  CheckResult again = result;
+  integers.check(run, *outputs, again);
+  if (again.ok) return llvm::Error::success();
+  result.ok = false;
+  result.failure = "with w_unchanged: " + again.failure;
+  return llvm::Error::success();
+}
+
+// Runs on inputs of small integers, all outputs compared.
+llvm::Error verify_integers(const Plan& plan, Workbench& bench, const trigen_args& args,
                             CheckResult& result) {
   const Integers integers(bench.problem(), bench.list());
   for (int run = 0; run < integers.runs() && result.ok; ++run) {
     const HostBuffers inputs = integers.inputs(run);
     if (auto error = bench.put_inputs(inputs)) return error;
     if (auto error = bench.poison()) return error;
-    if (auto error = launch()) return error;
+    if (auto error = plan.run(args, bench.stream())) return error;
     auto outputs = bench.download();
     if (!outputs) return outputs.takeError();
     integers.check(run, *outputs, result);
+    if (result.ok && run + 1 == integers.runs() && plan.executable().prepared_bytes() > 0)
+      if (auto error = verify_unchanged(plan, bench, args, integers, run, inputs, result)) return error;
     if (auto error = bench.put_inputs(bench.inputs())) return error;
   }
   return llvm::Error::success();
@@ -70,7 +94,7 @@ llvm::Expected<CheckResult> verify(const Plan& plan, Workbench& bench, const Ref
   if (!result || !result->ok) return result;
   if (auto error = verify_pointers(plan, bench, reference, *result)) return error;
   if (!result->ok) return result;
-  if (auto error = verify_integers(bench, launch, *result)) return error;
+  if (auto error = verify_integers(plan, bench, *args, *result)) return error;
   return result;
 }
 

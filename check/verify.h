@@ -9,7 +9,8 @@ namespace trigen {
 
 // Runs the plan on the workbench's checked set: outputs and workspace poisoned, NaN in the weights' other
 // triangle. The run is repeated once (on a GPU), with the same bits; one by arrays of pointers follows where the op takes them, and one or two
-// on inputs of small integers, whose outputs are all compared (check/integers.h). A failed comparison is no error but a result with
+// on inputs of small integers, whose outputs are all compared (check/integers.h), the last of them again with w_unchanged where the plan
+// prepares w. A failed comparison is no error but a result with
 // ok == false; errors are the device's.
 llvm::Expected<CheckResult> verify(const Plan& plan, Workbench& bench, const Reference& reference);
 

@@ -141,6 +141,17 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
   return out;
 }
 
+llvm::Expected<trigen_args> Workbench::args_of_own_workspace(int set, int64_t workspace_bytes) {
+  auto out = args(set, 0);
+  if (!out || workspace_bytes == 0) return out;
+  const ContextScope scope(device_->api(), context_);
+  cuda::CUdeviceptr workspace = 0;
+  if (auto error = allocate(workspace_bytes, workspace)) return error;
+  out->workspace = device_pointer(workspace);
+  out->workspace_size = static_cast<size_t>(workspace_bytes);
+  return out;
+}
+
 llvm::Expected<trigen_args> Workbench::args_of_pointers(int set, int64_t workspace_bytes) {
   auto out = args(set, workspace_bytes);
   if (!out) return out;
@@ -187,7 +198,7 @@ llvm::Error Workbench::put_inputs(const HostBuffers& inputs) {
   return llvm::Error::success();
 }
 
-llvm::Error Workbench::poison() {
+llvm::Error Workbench::poison(bool keep_workspace) {
   const DriverApi& api = device_->api();
   const ContextScope scope(api, context_);
   for (size_t i = 0; i < list_.tensors.size(); ++i) {
@@ -198,14 +209,15 @@ llvm::Error Workbench::poison() {
                                : api.cuMemsetD8Async(sets_[0][i], kPoison, size, stream_);
     if (auto error = device_->driver().check(result, "cuMemsetD8Async")) return error;
   }
-  if (workspace_bytes_ > 0) {
+  const bool forget = workspace_bytes_ > 0 && !keep_workspace;
+  if (forget) {
     const auto result =
         api.cuMemsetD8Async(workspace_, kPoison, static_cast<cuda::size_type>(workspace_bytes_), stream_);
     if (auto error = device_->driver().check(result, "cuMemsetD8Async")) return error;
   }
   if (auto error = synchronize()) return error;
   if (emulated_) {
-    if (workspace_bytes_ > 0) emulated_->forget(workspace_, workspace_bytes_);
+    if (forget) emulated_->forget(workspace_, workspace_bytes_);
     emulated_->assume_busy();
   }
   return llvm::Error::success();

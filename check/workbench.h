@@ -56,14 +56,16 @@ class Workbench {
   llvm::Expected<trigen_args> timed_args(int set, int64_t workspace_bytes) {
     return problem_.pointers != 0 ? args_of_pointers(set, workspace_bytes) : args(set, workspace_bytes);
   }
+  // args with a workspace of its own, which lasts as long as the workbench.
+  llvm::Expected<trigen_args> args_of_own_workspace(int set, int64_t workspace_bytes);
   // First element of a tensor of a set; null when the problem has no such tensor.
   void* data(int set, Role role) const;
 
   // Uploads other inputs to set 0, or, before anything is timed, inputs() again. They must outlive the runs.
   llvm::Error put_inputs(const HostBuffers& inputs);
-  // Poisons the outputs (and the workspace) of set 0, or restores what is read and written, for a checked
-  // run.
-  llvm::Error poison();
+  // Poisons the outputs (and the workspace, unless it is kept) of set 0, or restores what is read and written, for a
+  // checked run.
+  llvm::Error poison(bool keep_workspace = false);
   // The written tensors of set 0; the others are empty. Waits for the stream.
   llvm::Expected<HostBuffers> download();
   llvm::Error synchronize() const;

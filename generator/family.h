@@ -42,6 +42,9 @@ struct Launch {
   // Sees x, y and what has their shape as the launch kPackActivationsEntry left them in the workspace, and
   // the workspace behind that.
   bool packed = false;
+  // Reads W alone and writes the workspace alone: a run whose W and workspace are those of an earlier one goes without,
+  // and the launch behind it is not early then: it takes it that this one has waited.
+  bool prepares_w = false;
   // Threads of a block that the registers are shared out for, where they are more than `block` has: what is
   // left on an SM takes blocks of the next launch. 0: as many as `block` has.
   uint32_t register_threads = 0;
@@ -52,6 +55,7 @@ struct LaunchPlan {
   // In stream order: what prepares the workspace, the op, the reduction of split_k > 1.
   std::vector<Launch> launches;
   int64_t workspace_bytes = 0;
+  int64_t prepared_bytes = 0;  // of these, those that launches with prepares_w write, and no other
 };
 
 // Parameters of launches that read the copies of activations (Launch::packed).

@@ -26,6 +26,15 @@ struct Sweep {
   std::vector<NamedLaunch> arms = {};  // the plans', the peers', the copy
   size_t first_peer = 0;
 
+  std::vector<size_t> unchanged = {};  // results whose plans have an arm with w_unchanged, behind all plans' own
+
+  size_t result_of_arm(size_t arm) const {
+    return arm < plans.size() ? arm : unchanged[arm - plans.size()];
+  }
+  std::shared_ptr<const Executable> executable_of(size_t i) const {
+    return {plans[i], &plans[i]->executable()};
+  }
+
   void note(const std::string& text) {
     for (TableResult& result : results) {
       if (result.note.find(text) == std::string::npos)
@@ -65,9 +74,16 @@ struct Sweep {
         return make_error(ErrorKind::kInternal, results[i].kernel + " gives a wrong result for " +
                                                     to_string(problem) + ": " + checked->failure);
       results[i].ran = true;
-      auto launch = launcher(*bench, std::shared_ptr<const Executable>(plans[i], &plans[i]->executable()));
+      auto launch = launcher(*bench, executable_of(i));
       if (!launch) return launch.takeError();
       arms.push_back({results[i].table, std::move(*launch)});
+    }
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (plans[i]->executable().prepared_bytes() == 0) continue;
+      auto launch = unchanged_launcher(*bench, executable_of(i));
+      if (!launch) return launch.takeError();
+      unchanged.push_back(i);
+      arms.push_back({kUnchangedArm, std::move(*launch)});
     }
     first_peer = arms.size();
     peers = peer_arms(*bench, true, &reference);
@@ -109,7 +125,7 @@ struct Sweep {
       TableResult& result = results[i];
       result.rounds = static_cast<int>(finals->samples[i].size());
       for (size_t arm = 0; arm < arms.size(); ++arm) {
-        if (arm < first_peer && arm != i) continue;
+        if (arm < first_peer && result_of_arm(arm) != i) continue;
         result.arms.push_back({arms[arm].name, times[arm].median, times[arm].lower, times[arm].upper});
       }
       result.seconds = times[i].median;

@@ -53,6 +53,13 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
   };
   std::vector<Runner> runners;
   runners.push_back({{"trigen", "", {}, {}, checked->error, 1}, std::move(*launch)});
+  if ((*plan)->executable().prepared_bytes() > 0) {
+    auto unchanged =
+        unchanged_launcher(**bench, std::shared_ptr<const Executable>(*plan, &(*plan)->executable()));
+    if (!unchanged) return unchanged.takeError();
+    runners.push_back(
+        {{kUnchangedArm, "W prepared by an earlier run", {}, {}, -1, 1}, std::move(*unchanged)});
+  }
   std::unique_ptr<CublasPeer> peer;
   if (options.cublas) {
     auto made = CublasPeer::create(**bench);

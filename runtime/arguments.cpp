@@ -467,6 +467,18 @@ llvm::Error check_decays(const Problem& problem, const trigen_args& args) {
   return llvm::Error::success();
 }
 
+// A scan's W is its vectors.
+llvm::Error check_w_unchanged(const Problem& problem, const trigen_args& args) {
+  if (args.w_unchanged == 0) return llvm::Error::success();
+  if (args.w_unchanged != 1)
+    return bad_request("w_unchanged is " + std::to_string(args.w_unchanged) +
+                       "; allowed are 0 and 1; start from TRIGEN_ARGS_INIT");
+  const OpTensor* w = tensor_of(problem.op, Role::kW);
+  if (w == nullptr || w->written || is_scan(problem.op))
+    return bad_request("w_unchanged is 1, but the problem reads no w: " + to_string(problem) + "; pass 0");
+  return llvm::Error::success();
+}
+
 // In the order of scan::Vector.
 constexpr trigen_vector trigen_args::*kVectorArguments[scan::kVectors] = {
     &trigen_args::source, &trigen_args::target, &trigen_args::decay, &trigen_args::diagonal};
@@ -508,6 +520,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   if (llvm::Error e = check_rows(problem, args)) return e;
   if (llvm::Error e = check_factors(problem, args)) return e;
   if (llvm::Error e = check_decays(problem, args)) return e;
+  if (llvm::Error e = check_w_unchanged(problem, args)) return e;
   Binder binder(problem, params);
   int bound = 0;
   // A few rows: what is multiplied to the last token that they reach; what else has x's shape holds the rows only.

@@ -235,6 +235,7 @@ llvm::Error Executable::find_functions(CUmodule module, const std::string& what)
     step.early = launch.early && driver.cuda_version() >= 12030;
     step.packed = launch.packed;
     packs_ = packs_ || launch.packed;
+    step.prepares_w = launch.prepares_w;
     if (!launch.maps.empty() && api.cuTensorMapEncodeTiled == nullptr)
       return make_error(
           ErrorKind::kDevice,
@@ -276,11 +277,11 @@ llvm::Error Executable::find_functions(CUmodule module, const std::string& what)
   return llvm::Error::success();
 }
 
-CUresult Executable::launch_packed(const Params& params, CUstream stream) const {
-  return launch_steps(params, packed_params(candidate_.problem, params), stream);
+CUresult Executable::launch_packed(const Params& params, CUstream stream, bool w_unchanged) const {
+  return launch_steps(params, packed_params(candidate_.problem, params), stream, w_unchanged);
 }
 
-CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstream stream) const {
+CUresult Executable::launch_mapped(const Step& step, bool early, const Params& params, CUstream stream) const {
   CUtensorMap maps[kMostMaps];
   void* arguments[1 + kMostMaps] = {const_cast<Params*>(&params)};
   for (size_t i = 0; i < step.maps.size(); ++i) {
@@ -288,10 +289,10 @@ CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstr
     if (result != CUDA_SUCCESS) return result;
     arguments[i + 1] = &maps[i];
   }
-  return launch_with_attributes(step, arguments, stream);
+  return launch_with_attributes(step, early, arguments, stream);
 }
 
-CUresult Executable::launch_with_attributes(const Step& step, void** arguments, CUstream stream) const {
+CUresult Executable::launch_with_attributes(const Step& step, bool early, void** arguments, CUstream stream) const {
   CUlaunchAttribute attributes[2]{};
   attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   attributes[0].value.clusterDim.x = step.cluster;
@@ -309,7 +310,7 @@ CUresult Executable::launch_with_attributes(const Step& step, void** arguments, 
   config.sharedMemBytes = step.shared_bytes;
   config.hStream = stream;
   config.attrs = attributes;
-  config.numAttrs = step.early ? 2 : 1;
+  config.numAttrs = early ? 2 : 1;
   return api_->cuLaunchKernelEx(&config, step.function, arguments, nullptr);
 }
 

@@ -121,7 +121,8 @@ llvm::Error Plan::run(const trigen_args& args, CUstream stream) const {
     if (result != CUDA_SUCCESS || owner != executable_->context())
       return wrong_stream(*executable_, stream, result, owner);
   }
-  if (const CUresult result = executable_->launch(params, stream); result != CUDA_SUCCESS)
+  if (const CUresult result = executable_->launch(params, stream, args.w_unchanged != 0);
+      result != CUDA_SUCCESS)
     return device.driver().check(result, "launch",
                                  to_string(problem()) + "; " + describe(resolution_.candidate));
   if (options_.launch_blocking) {

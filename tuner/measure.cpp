@@ -127,19 +127,55 @@ llvm::Expected<Finals> time_in_turn(size_t arms, const ReplayArm& replay, int ro
   return finals;
 }
 
-llvm::Expected<LaunchOn> launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable) {
+namespace {
+
+using BoundSets = std::shared_ptr<std::vector<Params>>;
+
+// The parameters of every set; `args_of(set)` are its arguments.
+template <class ArgsOf>
+llvm::Expected<BoundSets> bind_sets(const Workbench& bench, const Executable& executable,
+                                    const ArgsOf& args_of) {
   auto params = std::make_shared<std::vector<Params>>(static_cast<size_t>(bench.sets()));
   for (int set = 0; set < bench.sets(); ++set) {
-    auto args = bench.timed_args(set, executable->workspace_bytes());
+    llvm::Expected<trigen_args> args = args_of(set);
     if (!args) return args.takeError();
-    if (auto error = bind_arguments(executable->candidate().problem, executable->workspace_bytes(), *args,
+    if (auto error = bind_arguments(executable.candidate().problem, executable.workspace_bytes(), *args,
                                     (*params)[static_cast<size_t>(set)]))
       return error;
   }
-  const Driver& driver = bench.device().driver();
-  return LaunchOn([executable, params, &driver](int set, cuda::CUstream stream) {
-    return driver.check(executable->launch((*params)[static_cast<size_t>(set)], stream), "cuLaunchKernel");
+  return params;
+}
+
+LaunchOn launch_on(const Workbench& bench, std::shared_ptr<const Executable> executable, BoundSets params,
+                   bool w_unchanged) {
+  return [executable = std::move(executable), params = std::move(params), &driver = bench.device().driver(),
+          w_unchanged](int set, cuda::CUstream stream) {
+    return driver.check(executable->launch((*params)[static_cast<size_t>(set)], stream, w_unchanged),
+                        "cuLaunchKernel");
+  };
+}
+
+}  // namespace
+
+llvm::Expected<LaunchOn> launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable) {
+  auto params = bind_sets(bench, *executable,
+                          [&](int set) { return bench.timed_args(set, executable->workspace_bytes()); });
+  if (!params) return params.takeError();
+  return launch_on(bench, executable, *params, false);
+}
+
+llvm::Expected<LaunchOn> unchanged_launcher(Workbench& bench,
+                                            const std::shared_ptr<const Executable>& executable) {
+  auto params = bind_sets(bench, *executable, [&](int set) {
+    return bench.args_of_own_workspace(set, executable->workspace_bytes());
   });
+  if (!params) return params.takeError();
+  const LaunchOn prepare = launch_on(bench, executable, *params, false);
+  const ContextScope scope(bench.device().api(), bench.context());
+  for (int set = 0; set < bench.sets(); ++set)
+    if (auto error = prepare(set, bench.stream())) return error;
+  if (auto error = bench.synchronize()) return error;
+  return launch_on(bench, executable, *params, true);
 }
 
 }  // namespace trigen

@@ -73,5 +73,8 @@ llvm::Expected<Finals> time_in_turn(size_t arms, const ReplayArm& replay, int ro
 
 // A launch of an executable with its arguments bound once per set: what a graph captures.
 llvm::Expected<LaunchOn> launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable);
+inline constexpr const char* kUnchangedArm = "w unchanged";
+// The same with w_unchanged, of an executable that prepares w: each set has a workspace of its own, and was run before.
+llvm::Expected<LaunchOn> unchanged_launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable);
 
 }  // namespace trigen

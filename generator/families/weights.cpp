@@ -111,7 +111,11 @@ WeightOperand packed_tf32_weights(const Problem& p) {
 }
 
 void prepare_weights(const WeightOperand& weights, LaunchPlan& plan) {
-  if (weights.prepare) plan.launches.push_back(*weights.prepare);
+  if (weights.prepare) {
+    plan.launches.push_back(*weights.prepare);
+    plan.launches.back().prepares_w = true;
+    plan.prepared_bytes = weights.workspace_bytes;
+  }
   plan.workspace_bytes += weights.workspace_bytes;
 }
 

@@ -87,13 +87,14 @@ class CPlanInfo(_c.Structure):
             ("workspace_bytes", _c.c_size_t),
             ("loaded_ptx", _c.c_int),
             ("device_ordinal", _c.c_int),
+            ("prepared_bytes", _c.c_size_t),
         ]
     )
 
 
 # trigen_args: struct_size; x, y, pre, gate, residual as (data, batch, head, row); w, w_head, w_row, bias, workspace, its size,
-# first_row, rows; source, target, decay, diagonal as (data, head, token); alpha, beta, gamma, decay_low, decay_high.
-ARGS = struct.Struct("41q5f4x")
+# first_row, rows; source, target, decay, diagonal as (data, head, token); alpha, beta, gamma, decay_low, decay_high; w_unchanged.
+ARGS = struct.Struct("41q5fi")
 # The same block with what is no address made beforehand, as bytes: a third of the values to convert in each run. x and its strides; y; y's
 # strides, pre, gate and residual; w and its strides; bias, workspace, its size; all behind these: the rows, vectors and factors.
 ARGS_END = 16 + 4 * 24 + 24
@@ -258,6 +259,7 @@ class PlanInfo(NamedTuple):
     workspace_bytes: int
     loaded_ptx: bool
     device_ordinal: int
+    prepared_bytes: int  # of the workspace, for the form of w that runs make there and w_unchanged spares later ones
 
 
 class DeviceTensor(NamedTuple):
@@ -317,6 +319,7 @@ class Plan:
         beta: float = 1,
         gamma: float = 0,
         decay_range: Tuple[float, float] = (0, 0),
+        w_unchanged: bool = False,
         stream: int = 0,
     ) -> None:
         """Launches; asynchronous as CUDA is. Roles of the tensors for each op: trigen_args in trigen.h."""
@@ -343,6 +346,7 @@ class Plan:
             beta,
             gamma,
             *decay_range,
+            w_unchanged,
         )
         check(self._library.trigen_plan_run(self.handle, packed, stream))
 
@@ -364,6 +368,7 @@ class Plan:
             workspace_bytes=info.workspace_bytes,
             loaded_ptx=bool(info.loaded_ptx),
             device_ordinal=info.device_ordinal,
+            prepared_bytes=info.prepared_bytes,
         )
 
     def destroy(self) -> None:

@@ -51,6 +51,7 @@ class Args(Structure):
         ("rows", c_int64),
         *((name, Vector) for name in ("source", "target", "decay", "diagonal")),
         *((name, c_float) for name in ("alpha", "beta", "gamma", "decay_low", "decay_high")),
+        ("w_unchanged", c_int),
     ]
 
 

@@ -94,3 +94,4 @@ class EmulatedDevice:
         monkeypatch.setattr(launch, "contiguous", lambda tensor: self.put(torch.Tensor.contiguous(tensor)))
         monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
         monkeypatch.setattr(launch, "is_capturing", lambda: False)
+        monkeypatch.setattr(launch, "wait", lambda device: None)

@@ -547,6 +547,33 @@ def test_capture_refuses_a_new_combination(device, monkeypatch):
     cuda.forward(*there)  # known: nothing but the launch
 
 
+@pytest.mark.parametrize("n, K", [(72, 3), (16, 1)])
+def test_constant_weights(device, monkeypatch, n, K):
+    prepares = K > 1 and TARGET == "sm_90a"  # elsewhere kernels read W as it lies
+    x, _, weight, _, bias = make(B=1, n=n, D=64, K=K, dtype=torch.float16)
+    mixer = tt.TriangularConv1d(n, K)
+    x, *given = (device.put(tensor) for tensor in (x, weight, bias))
+    mixer.weight, mixer.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in given)
+    frozen = tt.freeze(mixer, x, constant_weights=True)
+    frozen._bind(x)  # as it does for a GPU's tensor
+    assert (frozen._prepared is not None) == prepares
+    wanted = frozen(x).clone()
+    torch.testing.assert_close(wanted, mixer(x), rtol=2e-2, atol=2e-2)
+    with torch.no_grad():
+        mixer.weight.data.mul_(2)  # unseen by PyTorch
+    assert torch.equal(frozen(x), wanted) == prepares, "what was prepared is what runs"
+    with torch.no_grad():
+        mixer.weight.mul_(1)  # seen, but while a graph is captured
+    monkeypatch.setattr(launch, "is_capturing", lambda: True)
+    twice = frozen(x).clone()
+    assert not torch.equal(twice, wanted), "the graph prepares W itself"
+    monkeypatch.setattr(launch, "is_capturing", lambda: False)
+    assert torch.equal(frozen(x), twice)
+    with torch.no_grad():
+        mixer.weight.data.mul_(0.5)
+    assert torch.equal(frozen(x), twice) == prepares, "prepared again where that may run"
+
+
 # ---- the C interface with NumPy arrays -----------------------------------------------------------------------------------------
 
 

@@ -65,6 +65,7 @@ def test_structures_are_the_headers(repository, library):
         "gamma",
         "decay_low",
         "decay_high",
+        "w_unchanged",
     ]
     assert c_struct(header, "trigen_tensor") == ["data", "batch", "head", "row"]
     assert c_struct(header, "trigen_vector") == ["data", "head", "token"]

@@ -21,6 +21,13 @@ from . import guards, problems
 # Sources of memory, and questions to a device. Aliased so that tests on the emulated device can replace them.
 empty, empty_like, contiguous = torch.empty, torch.empty_like, torch.Tensor.contiguous
 is_capturing = torch.cuda.is_current_stream_capturing
+
+
+def wait(device) -> None:
+    """For what the current stream of a GPU was given so far."""
+    torch.cuda.current_stream(device).synchronize()
+
+
 raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda device: torch.cuda.current_stream(device).cuda_stream
 )
@@ -28,6 +35,7 @@ raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
 _pack, _SIZE = library.ARGS_PREPARED.pack, library.ARGS_PREPARED.size
 _pack_middle = struct.Struct("24sq24sq24sq24s").pack  # strides of the second tensor; pre, gate, residual with theirs
 _NONE, _NO_END = bytes(24), bytes(library.ARGS_END)
+W_UNCHANGED = bytes(library.ARGS_END - 4) + struct.pack("i", 1)
 pack_strides, pack_repeats = struct.Struct("3q").pack, struct.Struct("2q").pack  # the latter: of a vector
 # The end of the block, for decode, gram and scans: rows; alpha, beta, gamma; the vectors, each ahead of its strides, and bounds of decays.
 _ENDS = [struct.Struct(form) for form in ("2q120x", "112x3f12x", "16xq16sq16sq16sq16s12x2f4x")]
@@ -107,7 +115,7 @@ class Launch:
     ) -> None:
         """Launches on the current stream of the launch's device. x, y, weight, bias: addresses, in trigen_args' roles (0: none). middle:
         with_extras' bytes. workspace: memory of at least self.workspace bytes, or 0: run takes its own. end: pack_rows(first, count) of decode,
-        pack_factors of gram, pack_vectors of a scan, whose weight is 0. strides: pack_strides of x, other than the launch's own."""
+        pack_factors of gram, pack_vectors of a scan, whose weight is 0; W_UNCHANGED. strides: pack_strides of x, other than the launch's own."""
         size = self.workspace
         if size and not workspace:
             scratch = empty_like(self.scratch)

@@ -264,6 +264,7 @@ typedef struct trigen_plan_info {
   size_t workspace_bytes;
   int loaded_ptx; /* 1 when the driver made the machine code from PTX */
   int device_ordinal;
+  size_t prepared_bytes; /* of the workspace, for the form of w that runs make there and trigen_args.w_unchanged spares later ones */
 } trigen_plan_info;
 TRIGEN_API trigen_status trigen_plan_describe(const trigen_plan* plan,
                                               trigen_plan_info* info) TRIGEN_NOEXCEPT;
@@ -368,11 +369,17 @@ typedef struct trigen_args {
   trigen_vector source, target, decay, diagonal; /* scans */
   float alpha, beta, gamma;    /* gram. The other ops take 1, 1, 0, which TRIGEN_ARGS_INIT sets, or zeros */
   float decay_low, decay_high; /* scans: bounds of the decay, low <= high. Both 0: none */
+  /* Ops that read w. 1: an earlier run of this plan had this w, with the same numbers in it, and this workspace, which only runs of this
+   * plan with this w have written since. What they made of w is used again, and the launch that makes it left out, where there is one
+   * (trigen_plan_info.prepared_bytes); w is not read then. Other plans run as ever. Where prepared_bytes is all of the workspace such
+   * runs only read it, so that they may overlap in time with one. That it is so is the caller's word: a graph that captured such a run
+   * takes what stands in the workspace at its replays. */
+  int w_unchanged;
 } trigen_args;
 #define TRIGEN_ARGS_INIT                                                                                   \
   {                                                                                                        \
     sizeof(trigen_args), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0, \
-        0, 0, 0, 0, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, 1, 1, 0, 0, 0                              \
+        0, 0, 0, 0, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, 1, 1, 0, 0, 0, 0                           \
   }
 
 /* Checks the arguments, then launches on `stream` (a CUstream or cudaStream_t of the plan's context; NULL =
