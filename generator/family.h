@@ -56,6 +56,7 @@ struct LaunchPlan {
   std::vector<Launch> launches;
   int64_t workspace_bytes = 0;
   int64_t prepared_bytes = 0;  // of these, those that launches with prepares_w write, and no other
+  std::string prepared = {};   // WeightOperand::form
 };
 
 // Parameters of launches that read the copies of activations (Launch::packed).

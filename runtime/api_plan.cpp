@@ -276,7 +276,9 @@ trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* in
   info->workspace_bytes = static_cast<size_t>(plan->plan->workspace_bytes());
   info->loaded_ptx = plan->plan->executable().from_ptx();
   info->device_ordinal = device.info().ordinal;
-  info->prepared_bytes = static_cast<size_t>(plan->plan->executable().prepared_bytes());
+  const LaunchPlan& launches = plan->plan->executable().launch_plan();
+  info->prepared_bytes = static_cast<size_t>(launches.prepared_bytes);
+  info->prepared = launches.prepared.c_str();
   return TRIGEN_OK;
 }
 

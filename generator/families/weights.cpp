@@ -1,5 +1,6 @@
 #include "generator/families/weights.h"
 
+#include "generator/families/tile_family.h"
 #include "llvm/ADT/Twine.h"
 #include "templates/pack.h"
 #include "templates/strips.h"
@@ -20,6 +21,16 @@ double packed_blocks(const Problem& p) {
                              : static_cast<double>(packing::column_blocks(tokens)) *
                                    packing::row_blocks(tokens, taps, static_cast<int>(p.H));
   return of_head * static_cast<double>(p.H);
+}
+
+// "blocks of bf16, H=1, T=1001, K=4, lower, diag=0"
+std::string form_of(const Problem& p, const std::string& what) {
+  std::string form = what + " of " + to_string(p.dtype).str() + ", H=" + std::to_string(p.H) +
+                     ", T=" + std::to_string(p.T) + ", K=" + std::to_string(p.K) + ", " +
+                     to_string(p.fill).str() + ", diag=" + std::to_string(p.diag);
+  if (p.w != WeightForm::kDense) form += ", " + to_string(p.w).str();
+  if (p.w == WeightForm::kBand) form += ", width=" + std::to_string(p.width);
+  return form;
 }
 
 }  // namespace
@@ -56,6 +67,9 @@ WeightOperand packed_weights(const Problem& p) {
                            .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(tokens, taps, heads)),
                            .maps = {}};
   weights.workspace_bytes = packing::workspace_bytes(tokens, taps, heads);
+  weights.form = form_of(p, "blocks");
+  if (packing::flips(kernel_shape(p)))
+    weights.form += p.op == Op::kForward ? ", rows backwards in 64" : ", columns backwards in 64";
   return weights;
 }
 
@@ -79,6 +93,7 @@ WeightOperand strip_weights(const Problem& p) {
                            .maps = {},
                            .early = true};
   weights.workspace_bytes = strips::workspace_bytes(p.w, tokens, width, static_cast<int>(p.H));
+  weights.form = form_of(p, "strips");
   return weights;
 }
 
@@ -107,6 +122,7 @@ WeightOperand packed_tf32_weights(const Problem& p) {
                            .maps = {},
                            .early = true};
   weights.workspace_bytes = 4 * p.H * p.K * p.T * pitch;
+  weights.form = form_of(p, p.op == Op::kForward ? "tf32" : "tf32, transposed");
   return weights;
 }
 
@@ -115,6 +131,7 @@ void prepare_weights(const WeightOperand& weights, LaunchPlan& plan) {
     plan.launches.push_back(*weights.prepare);
     plan.launches.back().prepares_w = true;
     plan.prepared_bytes = weights.workspace_bytes;
+    plan.prepared = weights.form;
   }
   plan.workspace_bytes += weights.workspace_bytes;
 }

@@ -13,6 +13,7 @@ struct WeightOperand {
   TensorMapSpec map;              // the product's
   std::optional<Launch> prepare;  // none: the product reads W as it lies
   int64_t workspace_bytes = 0;    // that `prepare` fills, from the start of the workspace on
+  std::string form = {};          // what with: equal of problems for which it writes the same bytes of one W
 };
 
 // As it lies.

@@ -88,6 +88,7 @@ class CPlanInfo(_c.Structure):
             ("loaded_ptx", _c.c_int),
             ("device_ordinal", _c.c_int),
             ("prepared_bytes", _c.c_size_t),
+            ("prepared", _c.c_char_p),
         ]
     )
 
@@ -259,7 +260,10 @@ class PlanInfo(NamedTuple):
     workspace_bytes: int
     loaded_ptx: bool
     device_ordinal: int
-    prepared_bytes: int  # of the workspace, for the form of w that runs make there and w_unchanged spares later ones
+    prepared_bytes: (
+        int  # of the workspace, for what runs make of w there, which w_unchanged spares later ones; 0: nothing
+    )
+    prepared: str  # what that is, in words
 
 
 class DeviceTensor(NamedTuple):
@@ -369,6 +373,7 @@ class Plan:
             loaded_ptx=bool(info.loaded_ptx),
             device_ordinal=info.device_ordinal,
             prepared_bytes=info.prepared_bytes,
+            prepared=(info.prepared or b"").decode(),
         )
 
     def destroy(self) -> None:

@@ -142,48 +142,37 @@ __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2],
                                               Position<C>& now, unsigned group, unsigned lane,
                                               const Begin& begin) {
   using G = Geometry<C>;
-  const bool follows = now.accumulate != 0;  // the tile's products before are under way
+  // Unrolled, or of weights that stay, the stages of a step are one behind the other.
+  constexpr bool kUnrolled = unrolls(C.shape, C.config), kInRow = kUnrolled || G::kKeepsWeights;
+  constexpr int kAtOnce = kUnrolled ? C.shape.K : 1;
   constexpr unsigned kBuffers = G::kTransposedBuffers;
+  const bool follows = now.accumulate != 0;  // the tile's products before are under way
   const unsigned input = now.inputs % kBuffers;
-  ptx::Descriptor a = InputOperand<C>::first(shared.transposed(input), group);
-  if constexpr (unrolls(C.shape, C.config)) {
-    const int first = G::kKeepsWeights ? 0 : now.at.stage;
-    a = a.uniform();
-    const ptx::Descriptor b = ptx::Descriptor(ptx::descriptor(shared.b(first), kPanelBytes)).uniform();
-    ptx::mbarrier_wait(shared.ready(input), now.inputs / kBuffers % 2);
-#pragma unroll
-    for (int place = 0; place < C.shape.K; ++place) {
-      ptx::mbarrier_wait(shared.full(first + place), G::kKeepsWeights ? 0 : now.at.parity);
-      multiply_tap<C, kCount, kDiagonal>(sum, a + place * InputOperand<C>::kNext,
-                                         b + place * (G::kStageBytes >> 4), place > 0 ? 1 : now.accumulate);
-      ptx::wgmma_wait<1>();
-      // What the group of products before this one read is free.
-      if (!G::kKeepsWeights && (follows || place > 0))
-        shared.release(place == 0 && first == 0 ? G::kStages - 1 : first + place - 1, lane);
-      if (place == 0 && follows) shared.release_input(now.input_before(), lane);
-      if (place == 0 && !follows) begin();
-    }
-    if constexpr (!G::kKeepsWeights) now.at.advance(C.shape.K);
-    now.accumulate = 1;
-  } else {
-    ptx::mbarrier_wait(shared.ready(input), now.inputs / kBuffers % 2);
-#pragma unroll 1
-    for (int place = 0; place < C.shape.K; ++place) {
-      const int stage = G::kKeepsWeights ? place : now.at.stage;
-      ptx::mbarrier_wait(shared.full(stage), G::kKeepsWeights ? 0 : now.at.parity);
-      multiply_tap<C, kCount, kDiagonal>(
-          sum, a, ptx::Descriptor(ptx::descriptor(shared.b(stage), kPanelBytes)), now.accumulate);
-      ptx::wgmma_wait<1>();
-      // As above.
-      if (!G::kKeepsWeights && (follows || place > 0))
-        shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
-      if (follows && place == 0) shared.release_input(now.input_before(), lane);
-      now.at.advance();
-      now.accumulate = 1;
-      a = a + InputOperand<C>::kNext;  // one feature further
-      if (!follows && place == 0) begin();
-    }
+  const auto same = [](const ptx::Descriptor& of) { return kUnrolled ? of.uniform() : of; };
+  const auto weights_at = [&](int stage) {
+    return ptx::Descriptor(ptx::descriptor(shared.b(stage), kPanelBytes));
+  };
+  const int first = G::kKeepsWeights ? 0 : now.at.stage;
+  const ptx::Descriptor a = same(InputOperand<C>::first(shared.transposed(input), group)),
+                        b = same(weights_at(first));
+  ptx::mbarrier_wait(shared.ready(input), now.inputs / kBuffers % 2);
+#pragma unroll kAtOnce
+  for (int place = 0; place < C.shape.K; ++place) {
+    const int stage = kInRow ? first + place : now.at.stage;
+    ptx::mbarrier_wait(shared.full(stage), G::kKeepsWeights ? 0 : now.at.parity);
+    multiply_tap<C, kCount, kDiagonal>(sum, a + place * InputOperand<C>::kNext,
+                                       kInRow ? b + place * (G::kStageBytes >> 4) : weights_at(stage),
+                                       place > 0 ? 1 : now.accumulate);
+    ptx::wgmma_wait<1>();
+    // What the group of products before this one read is free.
+    if (!G::kKeepsWeights && (follows || place > 0))
+      shared.release((kUnrolled && place > 0) || stage > 0 ? stage - 1 : G::kStages - 1, lane);
+    if (place == 0 && follows) shared.release_input(now.input_before(), lane);
+    if (place == 0 && !follows) begin();
+    if constexpr (!kUnrolled) now.at.advance();
   }
+  if constexpr (kUnrolled && !G::kKeepsWeights) now.at.advance(C.shape.K);
+  now.accumulate = 1;
   ++now.inputs;
 }
 

@@ -633,3 +633,31 @@ def test_a_known_call_reads_its_saved_tensors_once(device):
     for one, two in zip(got, want):
         torch.testing.assert_close(one.clone(), two, rtol=4e-3, atol=3e-2)
     known.forget()
+
+
+@pytest.mark.parametrize("n, K", [(161, 1), (72, 3)])
+def test_backward_takes_the_weight_that_forward_prepared(device, n, K):
+    shares = (
+        K == 1 and TARGET == "sm_90a"
+    )  # of several taps each wants its own order; elsewhere kernels read the weight as it lies
+    known.forget()
+    given = make(B=1, n=n, D=64, K=K)
+    x, dy, weight, bias = (device.put(given[i]) for i in (0, 1, 2, 4))
+    for tensor in (x, weight, bias):
+        tensor.requires_grad_()
+    known.learn("this call", x, weight, bias, ((K - 1) // 2, "btd", "lower", 0, "none", "default", "dense"), None)
+    (call,) = known._calls["this call"]
+
+    def step(between=lambda: None):
+        y = known.apply(x, weight, bias, x.data_ptr(), weight.data_ptr(), call)
+        between()
+        return torch.autograd.grad(y, (x, weight, bias), dy)
+
+    call.learn_gradients((dy, x, weight), weight, True)  # as behind the first backward pass of a GPU's tensors
+    assert (call.keeps is not None) == shares
+    want = torch.autograd.grad(plain.forward(x, weight, bias, None, None, (K - 1) // 2, "btd"), (x, weight, bias), dy)
+    for one, two in zip(step(), want):
+        torch.testing.assert_close(one.clone(), two, rtol=4e-3, atol=3e-2)
+    unseen = step(lambda: weight.data.zero_())
+    assert bool(unseen[0].any()) == shares, "what forward prepared is what grad_input multiplies with"
+    known.forget()

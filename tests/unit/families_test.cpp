@@ -626,5 +626,43 @@ TEST(Families, EveryConfigOfTheSpaceIsLegalAndThereAreEnough) {
     }
 }
 
+// The plan of the family's first config.
+LaunchPlan first_plan(const char* family, const std::string& text) {
+  const Problem p = problem(text.c_str());
+  const Target& target = *llvm::cantFail(find_target("sm_90a"));
+  const Family& of = *llvm::cantFail(find_family(family));
+  const std::vector<Config> configs = of.configs(p, target);
+  EXPECT_FALSE(configs.empty()) << family << " " << text;
+  return configs.empty() ? LaunchPlan{} : of.launch_plan(p, target, configs.front());
+}
+
+TEST(Families, WhatIsPreparedOfWHasTheSameNameWhereItIsTheSame) {
+  const auto prepared = [](const char* family, const std::string& text) {
+    const LaunchPlan plan = first_plan(family, text);
+    bool launches = false;
+    for (const Launch& launch : plan.launches) launches = launches || launch.prepares_w;
+    EXPECT_EQ(launches, !plan.prepared.empty()) << text;
+    EXPECT_EQ(plan.prepared_bytes > 0, launches) << text;
+    EXPECT_LE(plan.prepared_bytes, plan.workspace_bytes) << text;
+    return plan.prepared;
+  };
+  const std::string odd = ",dtype=bf16,B=2,T=301,D=64";
+  EXPECT_EQ(prepared("wgmma_sm90", "forward" + odd), "blocks of bf16, H=1, T=301, K=1, lower, diag=0");
+  EXPECT_EQ(prepared("wgmma_sm90", "grad_input" + odd), prepared("wgmma_sm90", "forward" + odd));
+  EXPECT_EQ(prepared("wgmma_sm90", "forward" + odd + ",wdtype=f32"), prepared("wgmma_sm90", "forward" + odd));
+  EXPECT_NE(prepared("wgmma_sm90", "forward,dtype=f16,B=2,T=301,D=64"),
+            prepared("wgmma_sm90", "forward" + odd));
+  EXPECT_EQ(prepared("wgmma_sm90", "forward,dtype=bf16,B=2,T=304,D=64"), "") << "read as it lies";
+  // Of several taps each op has its tokens run backwards in blocks of 64, in rows or in columns.
+  EXPECT_EQ(prepared("wgmma_taps_sm90", "forward" + odd + ",K=3"),
+            "blocks of bf16, H=1, T=301, K=3, lower, diag=0, rows backwards in 64");
+  EXPECT_EQ(prepared("wgmma_taps_sm90", "grad_input" + odd + ",K=3,fill=upper"),
+            "blocks of bf16, H=1, T=301, K=3, upper, diag=0, columns backwards in 64");
+  EXPECT_EQ(prepared("wgmma_sm90", "forward" + odd + ",w=band,width=40"),
+            "strips of bf16, H=1, T=301, K=1, lower, diag=0, band, width=40");
+  const std::string tf32 = ",dtype=f32,B=2,T=301,D=64,math=tf32";
+  EXPECT_NE(prepared("wgmma_tf32_sm90", "forward" + tf32), prepared("wgmma_tf32_sm90", "grad_input" + tf32));
+}
+
 }  // namespace
 }  // namespace trigen

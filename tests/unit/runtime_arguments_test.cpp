@@ -636,6 +636,20 @@ TEST(BindArguments, VectorsOfAScanAreGivenOneByOne) {
   EXPECT_THAT(bind(kForward, args), HasSubstr("decay_low=0.000000 and decay_high=1.000000 are given"));
 }
 
+TEST(BindArguments, WUnchangedIsOfOpsThatReadW) {
+  trigen_args args = plain();
+  args.w_unchanged = 1;
+  EXPECT_EQ(bind(kForward, args), "");
+  args.w_unchanged = 2;
+  EXPECT_EQ(bind(kForward, args), "w_unchanged is 2; allowed are 0 and 1; start from TRIGEN_ARGS_INIT");
+  args.w_unchanged = 1;
+  EXPECT_THAT(bind("grad_weight,dtype=bf16,B=4,T=64,D=32", args),
+              HasSubstr("w_unchanged is 1, but the problem reads no w: grad_weight,"));
+  args = of_scan();
+  args.w_unchanged = 1;
+  EXPECT_THAT(bind(kScan, args), HasSubstr("w_unchanged is 1, but the problem reads no w: scan,"));
+}
+
 TEST(BindArguments, GradientsOfVectorsLieApart) {
   constexpr const char* kProblem = "scan_grad_weight,dtype=bf16,B=4,H=2,T=64,D=32,wdtype=f32";
   Params params;

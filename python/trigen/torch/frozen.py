@@ -60,10 +60,12 @@ class FrozenMixer:
         self._pointers = weight.data_ptr(), 0 if bias is None else bias.data_ptr()
         self._prepared = None
         # What a run writes beside it would be shared by calls on several streams.
-        if self._constant and 0 < found.plan.describe().prepared_bytes == found.workspace:
+        if self._constant and found.prepared:
             self._prepared, self._version = launch.empty_like(found.scratch), -1
             self._counted = not weight.is_inference()
-            self._run_prepared(example.data_ptr(), launch.empty(example.shape, dtype=example.dtype, device=example.device))
+            self._run_prepared(
+                example.data_ptr(), launch.empty(example.shape, dtype=example.dtype, device=example.device)
+            )
 
     def _run_prepared(self, x: int, y: torch.Tensor) -> None:
         version = self._weight._version if self._counted else 0

@@ -35,8 +35,9 @@ class Backward:
         """What makes dx, dW and dbias of this backward pass, as launch.Pair.run does, or None where it is no usual one."""
         raise NotImplementedError
 
-    def gradients(self, tensors, weight, needs_bias: bool):
-        """(dx, dW, dbias or None), or None where this backward pass is a new one. tensors: grad, x and those that weight is made of."""
+    def gradients(self, tensors, weight, needs_bias: bool, *kept):
+        """(dx, dW, dbias or None), or None where this backward pass is a new one. tensors: grad, x and those that weight is made of. kept: of
+        the forward pass, for run."""
         for check, with_bias, run in self.backward:
             if with_bias is needs_bias and check(*tensors):
                 grad, x = tensors[:2]
@@ -47,7 +48,7 @@ class Backward:
                     or self.generation != launch.generation
                 ):
                     return None
-                return run(grad, x_pointer, grad_pointer, weight, self.bias if needs_bias else None)
+                return run(grad, x_pointer, grad_pointer, weight, self.bias if needs_bias else None, *kept)
         return None
 
     def learn_gradients(self, tensors, weight, needs_bias: bool) -> None:
@@ -67,21 +68,26 @@ class Backward:
 
 class Call(Backward):
     """One combination: what forward launches. tf32: what the process's switches must allow for float32 of math="default", else None; options
-    hold what they came to."""
+    hold what they came to. keeps: like the workspace in which forward leaves the weight as a backward pass wants it, too, or None."""
 
-    __slots__ = ("check", "grad_mode", "autocast", "tf32", "wants", "options", "launch")
+    __slots__ = ("check", "grad_mode", "autocast", "tf32", "wants", "options", "found", "launch", "keeps")
 
     def __init__(self, tensors, options, found: launch.Launch, autocast, tf32):
         self.check, self.grad_mode, self.autocast, self.tf32 = guards.guard(*tensors), _grad_enabled(), autocast, tf32
         self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
-        self.options, self.launch = options, found.run
+        self.options, self.found, self.launch, self.keeps = options, found, found.run, None
         super().__init__(tensors[2] if len(tensors) == 3 else None)
 
     def run_of(self, grad, x, weight, needs_bias):
         if weight.data_ptr() & 15:
             return None
         pair = cuda.pair_of(grad, x, weight, needs_bias, self.options)
-        return pair.run if type(pair) is launch.Pair else None
+        if type(pair) is not launch.Pair:
+            return None
+        if self.found.prepared and pair.first.prepared == self.found.prepared:
+            self.keeps = self.found.scratch
+            return pair.run
+        return lambda *given: pair.run(*given[:5])
 
     def forward(self, x, bias, x_pointer: int, weight_pointer: int):
         y = launch.empty_like(x)
@@ -97,7 +103,13 @@ class Recorded(ops.Mixer):
         ctx.save_for_backward(x, weight)
         ctx.call = call
         y = launch.empty_like(x)
-        call.launch(x_pointer, y.data_ptr(), weight_pointer, 0 if bias is None else bias.data_ptr())
+        bias_pointer = 0 if bias is None else bias.data_ptr()
+        if call.keeps is None or not ctx.needs_input_grad[0]:
+            ctx.kept = ()
+            call.launch(x_pointer, y.data_ptr(), weight_pointer, bias_pointer)
+        else:
+            ctx.kept = (launch.empty_like(call.keeps),)
+            call.launch(x_pointer, y.data_ptr(), weight_pointer, bias_pointer, b"", ctx.kept[0].data_ptr())
         return y
 
     @staticmethod
@@ -106,7 +118,7 @@ class Recorded(ops.Mixer):
         needs_x, needs_weight, needs_bias, _, _, _ = ctx.needs_input_grad
         usual = needs_x and needs_weight and not _grad_enabled()
         if usual:
-            got = call.gradients((grad, x, weight), weight, needs_bias)
+            got = call.gradients((grad, x, weight), weight, needs_bias, *ctx.kept)
             if got is not None:
                 return (*got, None, None, None)
         ctx.options, ctx.bias = call.options, call.bias

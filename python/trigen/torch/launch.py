@@ -67,6 +67,7 @@ class Launch:
         "text",
         "plan",
         "outputs",
+        "prepared",
     )
 
     def __init__(
@@ -78,6 +79,7 @@ class Launch:
     ):
         self.text, self.copies, self.plan = problem.text, problem.copies, plan  # the plan keeps the handle alive
         self.outputs: tuple = ()  # like(...) of what x's and the weight's shapes do not say
+        self.prepared = ""  # what runs make of the weight, where their workspace is that alone: PlanInfo.prepared
         self.handle, self.workspace, self.bias_tokens = (
             0,
             0,
@@ -88,6 +90,9 @@ class Launch:
         first = call.reads[0][2]
         self.handle, self.index, self.workspace = plan.handle, first.get_device(), plan.workspace_size
         self.scratch = bytes_like(self.workspace, first.device)
+        if self.workspace:
+            info = plan.describe()
+            self.prepared = info.prepared if info.prepared_bytes == self.workspace else ""
         self.like_x = first.is_contiguous()  # outputs are made by empty_like
         out = pack_strides(*problem.out)
         own = {name: pack_strides(*strides) for name, strides in problem.strides.items()}
@@ -164,13 +169,16 @@ class Pair:
         larger = first if first.workspace >= second.workspace else second
         self.scratch = larger.scratch
 
-    def run(self, grad, x_pointer: int, grad_pointer: int, weight, bias):
-        """(dx, dW, dbias or None), like grad, weight and bias."""
+    def run(self, grad, x_pointer: int, grad_pointer: int, weight, bias, prepared=None):
+        """(dx, dW, dbias or None), like grad, weight and bias. prepared: the workspace of a run whose `prepared` was first's."""
         dx, dw, workspace = empty_like(grad), empty_like(weight), 0
         if self.scratch is not None:
             scratch = empty_like(self.scratch)
             workspace = scratch.data_ptr()
-        self.first.run(dx.data_ptr(), grad_pointer, weight.data_ptr(), 0, b"", workspace)
+        if prepared is None:
+            self.first.run(dx.data_ptr(), grad_pointer, weight.data_ptr(), 0, b"", workspace)
+        else:
+            self.first.run(dx.data_ptr(), grad_pointer, weight.data_ptr(), 0, b"", prepared.data_ptr(), W_UNCHANGED)
         db, db_pointer = None, 0
         if bias is not None:
             db = empty_like(bias)

@@ -264,7 +264,9 @@ typedef struct trigen_plan_info {
   size_t workspace_bytes;
   int loaded_ptx; /* 1 when the driver made the machine code from PTX */
   int device_ordinal;
-  size_t prepared_bytes; /* of the workspace, for the form of w that runs make there and trigen_args.w_unchanged spares later ones */
+  /* What runs make of w at first, which trigen_args.w_unchanged spares later ones: bytes of the workspace, 0 for nothing, and a name of it, "". */
+  size_t prepared_bytes;
+  const char* prepared;
 } trigen_plan_info;
 TRIGEN_API trigen_status trigen_plan_describe(const trigen_plan* plan,
                                               trigen_plan_info* info) TRIGEN_NOEXCEPT;
@@ -369,11 +371,12 @@ typedef struct trigen_args {
   trigen_vector source, target, decay, diagonal; /* scans */
   float alpha, beta, gamma;    /* gram. The other ops take 1, 1, 0, which TRIGEN_ARGS_INIT sets, or zeros */
   float decay_low, decay_high; /* scans: bounds of the decay, low <= high. Both 0: none */
-  /* Ops that read w. 1: an earlier run of this plan had this w, with the same numbers in it, and this workspace, which only runs of this
-   * plan with this w have written since. What they made of w is used again, and the launch that makes it left out, where there is one
-   * (trigen_plan_info.prepared_bytes); w is not read then. Other plans run as ever. Where prepared_bytes is all of the workspace such
-   * runs only read it, so that they may overlap in time with one. That it is so is the caller's word: a graph that captured such a run
-   * takes what stands in the workspace at its replays. */
+  /* Ops that read w. 1: an earlier run of this plan had this w, with the same numbers in it, and this workspace, which only such runs have
+   * written since. What they made of w is used again, and the launch that makes it left out (trigen_plan_info.prepared_bytes): w is not
+   * read. Plans that prepare nothing run as ever.
+   * Where prepared_bytes is all of the workspace, these runs only read it, so that they may overlap in time with one workspace, and another
+   * plan whose `prepared` is the same text may take it: forward's for grad_input, say.
+   * That it is so is the caller's word. A graph that captured such a run takes what stands in the workspace when it is replayed. */
   int w_unchanged;
 } trigen_args;
 #define TRIGEN_ARGS_INIT                                                                                   \

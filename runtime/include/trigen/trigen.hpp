@@ -112,6 +112,8 @@ class Args : public trigen_args {
     trigen_args::workspace = data, workspace_size = bytes;
     return *this;
   }
+  // w is as in an earlier run with this workspace.
+  Args& w_unchanged(bool yes = true) noexcept { return trigen_args::w_unchanged = yes, *this; }
   // decode: the rows of this run.
   Args& rows(int64_t first, int64_t count = 1) noexcept {
     first_row = first, trigen_args::rows = count;
