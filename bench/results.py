@@ -283,6 +283,20 @@ def sweep_short(rows):
     )
 
 
+def sweep_unchanged(rows):
+    """The rows whose kernel prepares W, with and without that."""
+    ours = of_sweep(rows, "tuned")
+    kept = [(row, arm["us"]) for row in ours for arm in row["arms"] if arm["name"] == "w unchanged"]
+    shares = sorted(us / row["us"] for row, us in kept)
+    before = sum(row["got"] >= 1 for row, _ in kept)
+    after = sum(row["peer_us"] >= us for row, us in kept)
+    return textwrap.fill(
+        f"{len(kept)} of the {len(ours)} tuned rows run a kernel that prepares W. Of these {before} are not slower than the best peer with that launch, "
+        f"{after} without it, in {shares[0]:.2f} to {shares[-1]:.2f} of the time, {mean(shares):.2f} in the mean.",
+        110,
+    )
+
+
 def sweep_draws(_):
     """Every stored draw, the newest first: a table shows one, and draws differ."""
     lines = ["| draw | not slower, tuned | mean, cut at 2 | tenth percentile | worst |", "|---" * 5 + "|"]
@@ -409,6 +423,7 @@ TABLES = {
     "sweep_losses": sweep_losses,
     "sweep_above": sweep_above,
     "sweep_draws": sweep_draws,
+    "sweep_unchanged": sweep_unchanged,
     "sweep_worst": sweep_worst,
 }
 GPUS = ("h200", "h100")  # the first is a table's where its name ends in no other

@@ -376,6 +376,47 @@ def test_frozen(options):
         torch.testing.assert_close(frozen(odd), frozen(x), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize(
+    "tokens, K, wdtype", [(128, 3, torch.bfloat16), (301, 1, torch.bfloat16), (128, 1, torch.bfloat16)]
+)
+def test_frozen_with_constant_weights(tokens, K, wdtype):
+    mixer = tt.TriangularConv1d(tokens, K, device="cuda", dtype=wdtype)
+    x = torch.randn(4, tokens, 64, device="cuda", dtype=torch.bfloat16)
+    frozen = tt.freeze(mixer, x, constant_weights=True)
+    with torch.no_grad():
+        assert torch.equal(frozen(x), mixer(x))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = frozen(x)
+        for factor in (1, 2):
+            mixer.weight.mul_(factor)
+            wanted = mixer(x)
+            assert torch.equal(frozen(x), wanted), "a change that PyTorch counts is found"
+            graph.replay()
+            torch.cuda.synchronize()
+            assert torch.equal(captured, wanted), "and what the graph reads was made again"
+
+
+def test_backward_takes_the_weight_that_forward_prepared():
+    from trigen.torch import known
+
+    mixer = tt.TriangularConv1d(1001, device="cuda")  # float32 beside bfloat16, and rows that TMA does not take
+    x = torch.randn(4, 1001, 256, device="cuda", requires_grad=True)
+    steps = []
+    for _ in range(3):
+        mixer.zero_grad()
+        x.grad = None
+        with torch.autocast("cuda", torch.bfloat16):
+            y = mixer(x)
+        y.backward(torch.ones_like(y))
+        steps.append((y.detach(), x.grad, mixer.weight.grad, mixer.bias.grad))
+    for step in steps[1:]:
+        for one, first in zip(step, steps[0]):
+            assert torch.equal(one, first)
+    kept = [call.keeps for calls in known._calls.values() for call in calls]
+    assert torch.cuda.get_device_capability()[0] != 9 or any(keeps is not None for keeps in kept)
+
+
 @pytest.mark.parametrize("options", [dict(kernel_size=3), dict(form="toeplitz"), dict(form="band", width=9)], ids=str)
 def test_decoding(options):
     mixer = tt.TriangularConv1d(64, heads=2, device="cuda", **options)
