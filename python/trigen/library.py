@@ -260,10 +260,8 @@ class PlanInfo(NamedTuple):
     workspace_bytes: int
     loaded_ptx: bool
     device_ordinal: int
-    prepared_bytes: (
-        int  # of the workspace, for what runs make of w there, which w_unchanged spares later ones; 0: nothing
-    )
-    prepared: str  # what that is, in words
+    prepared_bytes: int = 0  # of the workspace: what runs make of w there, which w_unchanged spares later ones
+    prepared: str = ""  # what that is, in words
 
 
 class DeviceTensor(NamedTuple):
