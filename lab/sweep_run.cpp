@@ -26,11 +26,10 @@ struct Sweep {
   std::vector<NamedLaunch> arms = {};  // the plans', the peers', the copy
   size_t first_peer = 0;
 
-  std::vector<size_t> unchanged = {};  // results whose plans have an arm with w_unchanged, behind all plans' own
+  std::vector<size_t> unchanged =
+      {};  // results whose plans have an arm with w_unchanged, behind all plans' own
 
-  size_t result_of_arm(size_t arm) const {
-    return arm < plans.size() ? arm : unchanged[arm - plans.size()];
-  }
+  size_t result_of_arm(size_t arm) const { return arm < plans.size() ? arm : unchanged[arm - plans.size()]; }
   std::shared_ptr<const Executable> executable_of(size_t i) const {
     return {plans[i], &plans[i]->executable()};
   }

@@ -281,7 +281,8 @@ CUresult Executable::launch_packed(const Params& params, CUstream stream, bool w
   return launch_steps(params, packed_params(candidate_.problem, params), stream, w_unchanged);
 }
 
-CUresult Executable::launch_mapped(const Step& step, bool early, const Params& params, CUstream stream) const {
+CUresult Executable::launch_mapped(const Step& step, bool early, const Params& params,
+                                   CUstream stream) const {
   CUtensorMap maps[kMostMaps];
   void* arguments[1 + kMostMaps] = {const_cast<Params*>(&params)};
   for (size_t i = 0; i < step.maps.size(); ++i) {
@@ -292,7 +293,8 @@ CUresult Executable::launch_mapped(const Step& step, bool early, const Params& p
   return launch_with_attributes(step, early, arguments, stream);
 }
 
-CUresult Executable::launch_with_attributes(const Step& step, bool early, void** arguments, CUstream stream) const {
+CUresult Executable::launch_with_attributes(const Step& step, bool early, void** arguments,
+                                            CUstream stream) const {
   CUlaunchAttribute attributes[2]{};
   attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   attributes[0].value.clusterDim.x = step.cluster;

@@ -78,8 +78,10 @@ class Executable {
   }
   cuda::CUresult launch_packed(const Params& params, cuda::CUstream stream, bool w_unchanged) const;
   // With tensor maps after Params, made on the stack for this run.
-  cuda::CUresult launch_mapped(const Step& step, bool early, const Params& params, cuda::CUstream stream) const;
-  cuda::CUresult launch_with_attributes(const Step& step, bool early, void** arguments, cuda::CUstream stream) const;
+  cuda::CUresult launch_mapped(const Step& step, bool early, const Params& params,
+                               cuda::CUstream stream) const;
+  cuda::CUresult launch_with_attributes(const Step& step, bool early, void** arguments,
+                                        cuda::CUstream stream) const;
 
   Candidate candidate_;
   LaunchPlan plan_;

@@ -75,6 +75,7 @@ llvm::Expected<Finals> time_in_turn(size_t arms, const ReplayArm& replay, int ro
 llvm::Expected<LaunchOn> launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable);
 inline constexpr const char* kUnchangedArm = "w unchanged";
 // The same with w_unchanged, of an executable that prepares w: each set has a workspace of its own, and was run before.
-llvm::Expected<LaunchOn> unchanged_launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable);
+llvm::Expected<LaunchOn> unchanged_launcher(Workbench& bench,
+                                            const std::shared_ptr<const Executable>& executable);
 
 }  // namespace trigen
