@@ -660,4 +660,8 @@ def test_backward_takes_the_weight_that_forward_prepared(device, n, K):
         torch.testing.assert_close(one.clone(), two, rtol=4e-3, atol=3e-2)
     unseen = step(lambda: weight.data.zero_())
     assert bool(unseen[0].any()) == shares, "what forward prepared is what grad_input multiplies with"
+    weight.data.copy_(given[2])
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        unseen = step(lambda: weight.data.zero_())
+    assert not unseen[0].any(), "nothing stays in memory that activation checkpointing would give back"
     known.forget()

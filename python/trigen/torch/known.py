@@ -19,6 +19,7 @@ from . import cuda, guards, launch, ops
 from .precision import resolve_math, tf32_is_allowed
 
 _grad_enabled = torch.is_grad_enabled
+_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 _calls = guards.Known()
 
 
@@ -95,6 +96,11 @@ class Call(Backward):
         return y
 
 
+def _saved_elsewhere() -> bool:
+    """Whether hooks take what is saved for backward passes away (activation checkpointing, offloading): what is kept beside it would stay."""
+    return _hooks is None or _hooks(True) is not None
+
+
 class Recorded(ops.Mixer):
     """The derivative of a known call."""
 
@@ -104,7 +110,7 @@ class Recorded(ops.Mixer):
         ctx.call = call
         y = launch.empty_like(x)
         bias_pointer = 0 if bias is None else bias.data_ptr()
-        if call.keeps is None or not ctx.needs_input_grad[0]:
+        if call.keeps is None or not ctx.needs_input_grad[0] or _saved_elsewhere():
             ctx.kept = ()
             call.launch(x_pointer, y.data_ptr(), weight_pointer, bias_pointer)
         else:
