@@ -21,16 +21,15 @@ from . import guards, problems
 # Sources of memory, and questions to a device. Aliased so that tests on the emulated device can replace them.
 empty, empty_like, contiguous = torch.empty, torch.empty_like, torch.Tensor.contiguous
 is_capturing = torch.cuda.is_current_stream_capturing
+raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+    lambda device: torch.cuda.current_stream(device).cuda_stream
+)
 
 
 def wait(device) -> None:
     """For what the current stream of a GPU was given so far."""
     torch.cuda.current_stream(device).synchronize()
 
-
-raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
-    lambda device: torch.cuda.current_stream(device).cuda_stream
-)
 
 _pack, _SIZE = library.ARGS_PREPARED.pack, library.ARGS_PREPARED.size
 _pack_middle = struct.Struct("24sq24sq24sq24s").pack  # strides of the second tensor; pre, gate, residual with theirs
@@ -171,14 +170,15 @@ class Pair:
 
     def run(self, grad, x_pointer: int, grad_pointer: int, weight, bias, prepared=None):
         """(dx, dW, dbias or None), like grad, weight and bias. prepared: the workspace of a run whose `prepared` was first's."""
-        dx, dw, workspace = empty_like(grad), empty_like(weight), 0
-        if self.scratch is not None:
-            scratch = empty_like(self.scratch)
+        dx, dw, workspace, end = empty_like(grad), empty_like(weight), 0, _NO_END
+        like_scratch = self.scratch if prepared is None else self.second.scratch
+        if like_scratch is not None:
+            scratch = empty_like(like_scratch)
             workspace = scratch.data_ptr()
-        if prepared is None:
-            self.first.run(dx.data_ptr(), grad_pointer, weight.data_ptr(), 0, b"", workspace)
-        else:
-            self.first.run(dx.data_ptr(), grad_pointer, weight.data_ptr(), 0, b"", prepared.data_ptr(), W_UNCHANGED)
+        first_workspace = workspace
+        if prepared is not None:
+            first_workspace, end = prepared.data_ptr(), W_UNCHANGED
+        self.first.run(dx.data_ptr(), grad_pointer, weight.data_ptr(), 0, b"", first_workspace, end)
         db, db_pointer = None, 0
         if bias is not None:
             db = empty_like(bias)
