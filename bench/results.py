@@ -287,6 +287,8 @@ def sweep_unchanged(rows):
     """The rows whose kernel prepares W, with and without that."""
     ours = of_sweep(rows, "tuned")
     kept = [(row, arm["us"]) for row in ours for arm in row["arms"] if arm["name"] == "w unchanged"]
+    if not kept:
+        return "No tuned row runs a kernel that prepares W."
     shares = sorted(us / row["us"] for row, us in kept)
     before = sum(row["got"] >= 1 for row, _ in kept)
     after = sum(row["peer_us"] >= us for row, us in kept)
