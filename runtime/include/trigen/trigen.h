@@ -264,7 +264,8 @@ typedef struct trigen_plan_info {
   size_t workspace_bytes;
   int loaded_ptx; /* 1 when the driver made the machine code from PTX */
   int device_ordinal;
-  /* What runs make of w at first, which trigen_args.w_unchanged spares later ones: bytes of the workspace, 0 for nothing, and a name of it, "". */
+  /* What a run makes of w in the workspace before its product, and one with trigen_args.w_unchanged does not: its bytes, and a text that
+     says what it is. 0 and "" where kernels read w as it lies. */
   size_t prepared_bytes;
   const char* prepared;
 } trigen_plan_info;
