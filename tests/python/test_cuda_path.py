@@ -637,9 +637,8 @@ def test_a_known_call_reads_its_saved_tensors_once(device):
 
 @pytest.mark.parametrize("n, K", [(161, 1), (72, 3)])
 def test_backward_takes_the_weight_that_forward_prepared(device, n, K):
-    shares = (
-        K == 1 and TARGET == "sm_90a"
-    )  # of several taps each wants its own order; elsewhere kernels read the weight as it lies
+    # Of several taps each op wants an order of its own; elsewhere kernels read the weight as it lies.
+    shares = K == 1 and TARGET == "sm_90a"
     known.forget()
     given = make(B=1, n=n, D=64, K=K)
     x, dy, weight, bias = (device.put(given[i]) for i in (0, 1, 2, 4))

@@ -376,11 +376,9 @@ def test_frozen(options):
         torch.testing.assert_close(frozen(odd), frozen(x), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize(
-    "tokens, K, wdtype", [(128, 3, torch.bfloat16), (301, 1, torch.bfloat16), (128, 1, torch.bfloat16)]
-)
-def test_frozen_with_constant_weights(tokens, K, wdtype):
-    mixer = tt.TriangularConv1d(tokens, K, device="cuda", dtype=wdtype)
+@pytest.mark.parametrize("tokens, K", [(128, 3), (301, 1), (128, 1)])
+def test_frozen_with_constant_weights(tokens, K):
+    mixer = tt.TriangularConv1d(tokens, K, device="cuda", dtype=torch.bfloat16)
     x = torch.randn(4, tokens, 64, device="cuda", dtype=torch.bfloat16)
     frozen = tt.freeze(mixer, x, constant_weights=True)
     with torch.no_grad():
