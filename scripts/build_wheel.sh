@@ -2,18 +2,23 @@
 # Builds the wheel into dist/: the Python package with libtrigen.so, the emulated device and the trigen program inside.
 # Measures the platform tag from the binaries' glibc symbols, and refuses a binary that needs more than glibc.
 # Usage: scripts/build_wheel.sh [BUILD_DIR [DIST_DIR]]     (default: build and dist; what quickstart.sh builds is built when it is missing)
-#        PYTHON=...    picks the interpreter; where it has no setuptools or no wheel, PyPI's in BUILD_DIR/wheel-venv pack the wheel
+#        PYTHON=...    picks the interpreter; where it has no setuptools or no wheel, PyPI's in an environment of this run pack the wheel
 #        GLIBC=2.28    refuses binaries that need a later one (scripts/portable.sh makes such binaries)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
 dist=${2:-dist}
 python=${PYTHON:-python3}
-# Before the minutes of compiling.
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+# Before the minutes of compiling. The environment is this run's own: two runs on one BUILD_DIR may pack at the same time.
 if ! "$python" -c 'import pip, setuptools, wheel, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 61)' 2>/dev/null; then
-  venv=$build/wheel-venv
-  { "$python" -m venv --clear "$venv" && "$venv/bin/python" -m pip install --quiet --only-binary :all: --require-hashes -r scripts/pins/wheel.txt; } || {
-    echo "build_wheel: $python has no pip, setuptools (61 or later) and wheel, and $venv could not be made with them;" \
+  venv=$stage/venv
+  # ensurepip by itself: venv keeps what it says to itself.
+  { "$python" -m venv --without-pip "$venv" && "$venv/bin/python" -Im ensurepip --default-pip &&
+    "$venv/bin/python" -m pip install --quiet --only-binary :all: --require-hashes -r scripts/pins/wheel.txt; } >"$stage/log" 2>&1 || {
+    cat "$stage/log" >&2
+    echo "build_wheel: $python has no pip, setuptools (61 or later) and wheel, and no environment could be made with them;" \
       "apt install python3-venv, or name another interpreter in PYTHON" >&2
     exit 1
   }
@@ -29,8 +34,6 @@ if [[ ! -e $build/libtrigen.so || ! -e $build/libtrigen_emulator.so || ! -e $bui
   cmake --build "$build" ${targets[@]+"${targets[@]}"}
 fi
 
-stage=$(mktemp -d)
-trap 'rm -rf "$stage"' EXIT
 cp -r python "$stage/package"
 cp LICENSE THIRD_PARTY_NOTICES "$stage/package/"
 find "$stage/package" -name __pycache__ -type d -prune -exec rm -rf {} +
