@@ -42,8 +42,8 @@ struct Launch {
   // Sees x, y and what has their shape as the launch kPackActivationsEntry left them in the workspace, and
   // the workspace behind that.
   bool packed = false;
-  // Reads W alone and writes the workspace alone: a run whose W and workspace are those of an earlier one goes without,
-  // and the launch behind it is not early then: it takes it that this one has waited.
+  // Reads W alone and writes the workspace alone: a run whose W and workspace are those of an earlier one goes without.
+  // Launches behind it see no W then (Params::w is null), and what they touch otherwise waits: nobody has waited for them.
   bool prepares_w = false;
   // Threads of a block that the registers are shared out for, where they are more than `block` has: what is
   // left on an SM takes blocks of the next launch. 0: as many as `block` has.

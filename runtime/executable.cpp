@@ -277,12 +277,17 @@ llvm::Error Executable::find_functions(CUmodule module, const std::string& what)
   return llvm::Error::success();
 }
 
-CUresult Executable::launch_packed(const Params& params, CUstream stream, bool w_unchanged) const {
-  return launch_steps(params, packed_params(candidate_.problem, params), stream, w_unchanged);
+CUresult Executable::launch_packed(const Params& params, CUstream stream) const {
+  return launch_steps(params, packed_params(candidate_.problem, params), stream);
 }
 
-CUresult Executable::launch_mapped(const Step& step, bool early, const Params& params,
-                                   CUstream stream) const {
+CUresult Executable::launch_prepared(const Params& params, CUstream stream) const {
+  Params prepared = params;
+  prepared.w = nullptr;
+  return launch(prepared, stream);
+}
+
+CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstream stream) const {
   CUtensorMap maps[kMostMaps];
   void* arguments[1 + kMostMaps] = {const_cast<Params*>(&params)};
   for (size_t i = 0; i < step.maps.size(); ++i) {
@@ -290,11 +295,10 @@ CUresult Executable::launch_mapped(const Step& step, bool early, const Params& p
     if (result != CUDA_SUCCESS) return result;
     arguments[i + 1] = &maps[i];
   }
-  return launch_with_attributes(step, early, arguments, stream);
+  return launch_with_attributes(step, arguments, stream);
 }
 
-CUresult Executable::launch_with_attributes(const Step& step, bool early, void** arguments,
-                                            CUstream stream) const {
+CUresult Executable::launch_with_attributes(const Step& step, void** arguments, CUstream stream) const {
   CUlaunchAttribute attributes[2]{};
   attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   attributes[0].value.clusterDim.x = step.cluster;
@@ -312,7 +316,7 @@ CUresult Executable::launch_with_attributes(const Step& step, bool early, void**
   config.sharedMemBytes = step.shared_bytes;
   config.hStream = stream;
   config.attrs = attributes;
-  config.numAttrs = early ? 2 : 1;
+  config.numAttrs = step.early ? 2 : 1;
   return api_->cuLaunchKernelEx(&config, step.function, arguments, nullptr);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <utility>
 
 #include "cache/store.h"
 #include "generator/candidate.h"
@@ -39,10 +38,11 @@ class Executable {
 
   // Launches everything in stream order. The context must be current. Asynchronous; no lock, no allocation,
   // no sync; safe under stream capture and from several threads. Params must be checked already
-  // (arguments.h). `w_unchanged`: of trigen_args.
+  // (arguments.h). `w_unchanged`: of trigen_args; no launch is given W then, so that one which still reads it faults.
   cuda::CUresult launch(const Params& params, cuda::CUstream stream, bool w_unchanged = false) const {
-    if (packs_) return launch_packed(params, stream, w_unchanged);
-    return launch_steps(params, params, stream, w_unchanged);
+    if (w_unchanged && prepared_bytes() > 0) return launch_prepared(params, stream);
+    if (packs_) return launch_packed(params, stream);
+    return launch_steps(params, params, stream);
   }
 
  private:
@@ -55,20 +55,14 @@ class Executable {
   // Functions and geometry out of a loaded module.
   llvm::Error find_functions(cuda::CUmodule module, const std::string& what);
   // `packed`: what Launch::packed says.
-  cuda::CUresult launch_steps(const Params& own, const Params& packed, cuda::CUstream stream,
-                              bool w_unchanged) const {
-    bool behind_left_out = false;  // waits for all before it, as the launch that is left out would have
+  cuda::CUresult launch_steps(const Params& own, const Params& packed, cuda::CUstream stream) const {
     for (const Step& step : steps_) {
-      if (w_unchanged && step.prepares_w) {
-        behind_left_out = true;
-        continue;
-      }
-      const bool early = step.early && !std::exchange(behind_left_out, false);
+      if (step.prepares_w && own.w == nullptr) continue;
       const Params& params = step.packed ? packed : own;
       void* arguments[] = {const_cast<Params*>(&params)};
-      const auto result = !step.maps.empty() ? launch_mapped(step, early, params, stream)
-                          : step.cluster > 1 || early
-                              ? launch_with_attributes(step, early, arguments, stream)
+      const auto result = !step.maps.empty() ? launch_mapped(step, params, stream)
+                          : step.cluster > 1 || step.early
+                              ? launch_with_attributes(step, arguments, stream)
                               : api_->cuLaunchKernel(step.function, step.grid[0], step.grid[1], step.grid[2],
                                                      step.block[0], step.block[1], step.block[2],
                                                      step.shared_bytes, stream, arguments, nullptr);
@@ -76,12 +70,11 @@ class Executable {
     }
     return cuda::CUDA_SUCCESS;
   }
-  cuda::CUresult launch_packed(const Params& params, cuda::CUstream stream, bool w_unchanged) const;
+  cuda::CUresult launch_packed(const Params& params, cuda::CUstream stream) const;
+  cuda::CUresult launch_prepared(const Params& params, cuda::CUstream stream) const;
   // With tensor maps after Params, made on the stack for this run.
-  cuda::CUresult launch_mapped(const Step& step, bool early, const Params& params,
-                               cuda::CUstream stream) const;
-  cuda::CUresult launch_with_attributes(const Step& step, bool early, void** arguments,
-                                        cuda::CUstream stream) const;
+  cuda::CUresult launch_mapped(const Step& step, const Params& params, cuda::CUstream stream) const;
+  cuda::CUresult launch_with_attributes(const Step& step, void** arguments, cuda::CUstream stream) const;
 
   Candidate candidate_;
   LaunchPlan plan_;

@@ -18,6 +18,12 @@ __device__ __forceinline__ int tap_at(int place) {
   return C.shape.op == Op::kGradInput ? C.shape.K - 1 - place : place;
 }
 
+// What touches memory beside the weights takes it that the launch which packs them has waited for all before it. A run
+// without that launch gives the product no W, and it waits by itself.
+__device__ __forceinline__ void wait_where_alone(const Params& p) {
+  if (p.w == nullptr) ptx::wait_for_launches_before();
+}
+
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_weights(const Shared<C>& shared, const Work<C>& work,
@@ -265,6 +271,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
       [&](unsigned) {
         const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
         if (warp > 0) {
+          wait_where_alone(p);
           if constexpr (!G::kTokens)
             transpose_input<C>(shared, work, warp - 1, lane, map_in);
           else if (warp == 1 && lane == 0)
@@ -273,7 +280,11 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
           load_weights<C>(shared, work, map_w);
         }
       },
-      [&](unsigned group) { multiply<C>(p, shared, work, group, maps); });
+      [&](unsigned group) {
+        wait_where_alone(p);
+        ptx::let_next_launch_start();  // which knows of load_weights' wait
+        multiply<C>(p, shared, work, group, maps);
+      });
   if constexpr (slices(C.config)) ptx::cluster_sync();  // no block may leave while another one sends to it
 }
 
