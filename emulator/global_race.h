@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "emulator/memory.h"
@@ -35,16 +37,27 @@ class GlobalRaces {
 
  private:
   // Cluster number + 1, 0 for nobody.
-  struct Cell {
+  struct Marks {
     std::atomic<uint32_t> writer, reader, atomic;
   };
-  struct Shadow {
-    uint64_t base, bytes;  // of a device's memory
-    Cell* cells;           // one for each byte; pages that nobody touches cost nothing
+  // Of the accesses to all four bytes; `split` is 1 where others touched a part, whose bytes have marks of their own.
+  struct Word : Marks {
+    std::atomic<uint32_t> split;
   };
-  static void mark(std::atomic<uint32_t>& who, uint32_t mine);
-  Cell* cells_of(uint64_t address) const;
+  struct Shadow {
+    uint64_t base, bytes;        // of a device's memory
+    Word* words;                 // of all of it; what nobody touches costs nothing
+    std::atomic<Marks*>* pages;  // of its bytes' marks, or null
+  };
+  template <class Own, class Beside>
+  void visit(uint64_t address, uint32_t bytes, const Own& own, const Beside& beside);
+  template <class Marked>
+  bool any(uint64_t address, uint32_t bytes, const Marked& marked) const;
+  const Shadow* shadow_of(uint64_t address) const;
+  Marks* page_of(const Shadow& shadow, uint64_t at);
   std::vector<Shadow> shadows_;
+  std::mutex making_;
+  std::vector<std::unique_ptr<Marks[]>> made_;  // what pages point to
   bool checks_;
 };
 
