@@ -264,7 +264,16 @@ TEST(Fault, GlobalRaceBetweenBlocks) {
       {"st.global.u8 [%d1], %r1;", "st.global.u8"},                                    // one byte
       {"st.global.u32 [%d3], %r1;\nld.global.u32 %r3, [%d3];", nullptr},               // its own word
       {"cvt.u64.u32 %d4, %r1;\nadd.u64 %d4, %d1, %d4;\nst.global.u8 [%d4], %r1;",
-       nullptr},                                    // bytes side by side
+       nullptr},  // bytes side by side
+      // A part of a word and all of it, either first.
+      {"@!%p1 st.global.u8 [%d3], %r1;\n@%p1 st.global.u32 [%d1], %r2;", "st.global.u32"},
+      {"@!%p1 st.global.u32 [%d3], %r1;\n@%p1 st.global.u8 [%d1+1], %r2;", "st.global.u8"},
+      {"@!%p1 st.global.u8 [%d3+3], %r1;\n@%p1 ld.global.u32 %r3, [%d1];", "ld.global.u32"},
+      {"@!%p1 st.global.u32 [%d3], %r1;\n@%p1 ld.global.u8 %r3, [%d1+2];", "ld.global.u8"},
+      {"@!%p1 ld.global.u8 %r3, [%d1+2];\n@%p1 st.global.u32 [%d1], %r1;", "st.global.u32"},
+      {"@!%p1 ld.global.u32 %r3, [%d1];\n@%p1 st.global.u8 [%d1+2], %r1;", "st.global.u8"},
+      {"@!%p1 st.global.u32 [%d1], %r2;\n@%p1 st.global.u8 [%d1], %r2;", nullptr},   // the same value
+      {"@!%p1 ld.global.u8 %r3, [%d1];\n@%p1 st.global.u8 [%d1+1], %r1;", nullptr},  // another byte
       {"st.global.u32 [%d1], %r2;", nullptr},       // the same value from all
       {"red.global.add.u32 [%d1], %r1;", nullptr},  // atomics
   };
