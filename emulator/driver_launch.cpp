@@ -131,8 +131,8 @@ void follow(LaunchContext& launch, std::unique_ptr<GlobalRaces> own, LaunchesBef
     log->add(report);
   }
   if (launch.before == nullptr || (launch.waited && !launch.let_go)) running->clear();
-  // Four launches are followed: each has a table of every device's memory, and addresses run out beyond
-  // sixteen.
+  // Four launches are followed: each has a table of every device's memory, which takes four times its addresses, and
+  // sixteen of them fit.
   if (own != nullptr) running->launches.push_back(std::move(own));
   const size_t most = std::min<size_t>(4, 16 / launch.memories.size() - 1);
   while (running->launches.size() > most) running->launches.erase(running->launches.begin());

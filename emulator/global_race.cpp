@@ -114,8 +114,7 @@ int64_t GlobalRaces::write(uint64_t address, const uint8_t* value, uint32_t byte
   Other other{static_cast<uint32_t>(cluster) + 1};
   const auto look = [&](Marks& marks, uint32_t writer, uint32_t first, uint32_t count) {
     if (is_another(writer, other.mine) &&
-        std::memcmp(reinterpret_cast<const uint8_t*>(host_pointer(address)) + first, value + first, count) !=
-            0)
+        std::memcmp(host_pointer(address) + first, value + first, count) != 0)
       other.see(writer);
     other.see(marks.reader.load());
     other.see(marks.atomic.load());

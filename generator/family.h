@@ -43,7 +43,7 @@ struct Launch {
   // the workspace behind that.
   bool packed = false;
   // Reads W alone and writes the workspace alone: a run whose W and workspace are those of an earlier one goes without.
-  // Launches behind it see no W then (Params::w is null), and what they touch otherwise waits: nobody has waited for them.
+  // Those behind it are given no W then (Params::w is null), and must wait themselves before they touch other memory.
   bool prepares_w = false;
   // Threads of a block that the registers are shared out for, where they are more than `block` has: what is
   // left on an SM takes blocks of the next launch. 0: as many as `block` has.
