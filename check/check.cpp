@@ -31,31 +31,45 @@ void fail(CheckResult& result, std::string text) {
 template <class Index, class Name>
 void compare(const Problem& p, const Tensor& t, const void* data, const std::vector<double>& expected,
              int64_t terms, const Index& index, const Name& name, CheckResult& result) {
+  struct Part {
+    double norm = 0, squares = 0, worst = 0;
+    int64_t count = 0;
+    size_t worst_at = 0;
+  };
+  constexpr int64_t kGrain = 1 << 14;
+  const auto size = static_cast<int64_t>(expected.size());
+  std::vector<Part> parts(static_cast<size_t>((size + kGrain - 1) / kGrain));
+  // Of every element of the output; parts are added up in their order, whichever thread has made them.
+  const auto each = [&](const auto& body) {
+    parallel_for(size, kGrain, [&](int64_t begin, int64_t end) {
+      Part& part = parts[static_cast<size_t>(begin / kGrain)];
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+        if (const int64_t at = index(i); at >= 0) body(part, i, at);
+    });
+  };
+  each([&](Part& part, size_t i, int64_t) {
+    part.norm += expected[i] * expected[i];
+    ++part.count;
+  });
   double norm = 0;
   int64_t count = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    if (index(i) < 0) continue;
-    norm += expected[i] * expected[i];
-    ++count;
-  }
+  for (const Part& part : parts) norm += part.norm, count += part.count;
   if (count == 0) return;
   const Tolerance tolerance = tolerance_of(p, t.dtype, terms, count);
   const double rms = std::sqrt(norm / static_cast<double>(count));
-  double squares = 0;
-  double worst = 0;
-  size_t worst_at = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const int64_t at = index(i);
-    if (at < 0) continue;
+  each([&](Part& part, size_t i, int64_t at) {
     const double difference = std::fabs(load_element(t.dtype, data, at) - expected[i]);
-    squares += difference * difference;
+    part.squares += difference * difference;
     const double limit = 1.01 * tolerance.output_roundoff * std::fabs(expected[i]) + tolerance.floor +
                          8 * tolerance.sum_error * rms;
     const double ratio = difference == 0 ? 0 : std::isnan(difference) ? HUGE_VAL : difference / limit;
-    if (ratio > worst) {
-      worst = ratio;
-      worst_at = i;
-    }
+    if (ratio > part.worst) part.worst = ratio, part.worst_at = i;
+  });
+  double squares = 0, worst = 0;
+  size_t worst_at = 0;
+  for (const Part& part : parts) {
+    squares += part.squares;
+    if (part.worst > worst) worst = part.worst, worst_at = part.worst_at;
   }
   double error = norm > 0 ? std::sqrt(squares / norm) : (squares > 0 ? HUGE_VAL : 0);
   if (std::isnan(error)) error = HUGE_VAL;

@@ -16,7 +16,7 @@ llvm::Expected<CheckResult> verify_launch(Workbench& bench, const Reference& ref
   if (!repeat || !result.ok) return result;
   if (auto error = bench.poison()) return error;
   if (auto error = launch()) return error;
-  auto second = bench.download();
+  auto second = bench.download(/*again=*/true);
   if (!second) return second.takeError();
   if (*first != *second) {
     result.ok = false;

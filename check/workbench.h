@@ -2,6 +2,7 @@
 // find their inputs in the L2 cache. The further sets of gram have B in A's memory.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <memory>
 #include <optional>
@@ -66,8 +67,9 @@ class Workbench {
   // Poisons the outputs (and the workspace, unless it is kept) of set 0, or restores what is read and written, for a
   // checked run.
   llvm::Error poison(bool keep_workspace = false);
-  // The written tensors of set 0; the others are empty. Waits for the stream.
-  llvm::Expected<HostBuffers> download();
+  // The written tensors of set 0; the others are empty. Waits for the stream. They last until the next download, `again` apart:
+  // two runs' outputs lie beside each other, in memory that the host has seen before.
+  llvm::Expected<const HostBuffers&> download(bool again = false);
   llvm::Error synchronize() const;
 
  private:
@@ -82,6 +84,7 @@ class Workbench {
   TensorList list_;
   HostBuffers inputs_;
   const HostBuffers* set_0_ = &inputs_;  // what set 0 was given
+  std::array<HostBuffers, 2> downloads_;
   int64_t set_bytes_ = 0;
   std::vector<std::vector<cuda::CUdeviceptr>> sets_;  // [set][tensor]: the buffer's start
   std::vector<cuda::CUdeviceptr> allocations_;

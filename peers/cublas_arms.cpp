@@ -161,7 +161,7 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
   const Tensor& t = bench_.list().output();
   const Role role = t.role;
   std::vector<std::byte> planes;
-  HostBuffers buffers;
+  const HostBuffers* buffers = nullptr;
   if (role == Role::kW) {
     planes.resize(static_cast<size_t>(p.H * p.K * plane_elements() * element_size(plane_type_)));
     if (auto error = bench_.device().driver().check(
@@ -170,7 +170,7 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
   } else {
     auto downloaded = bench_.download();
     if (!downloaded) return downloaded.takeError();
-    buffers = std::move(*downloaded);
+    buffers = &*downloaded;
   }
   double squares = 0;
   double norm = 0;
@@ -189,7 +189,7 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
       if (op_row(p.op).takes(kFactorsField) && s == row % p.T)
         got += kCheckedGamma;  // which cuBLAS leaves out
     } else {
-      got = load_element(t.dtype, data_of(bench_.list(), t, buffers), output_index(p, t, row, column));
+      got = load_element(t.dtype, data_of(bench_.list(), t, *buffers), output_index(p, t, row, column));
     }
     squares += (got - expected[i]) * (got - expected[i]);
     norm += expected[i] * expected[i];

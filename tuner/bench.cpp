@@ -90,15 +90,11 @@ llvm::Expected<Trial> LocalBench::trial(size_t id, const Candidate& candidate, c
     if (!plan) return failed(plan.takeError());
     held.plan = std::move(*plan);
   }
-  if (options.check) {
-    if (auto error = check(*held.plan, options.expected_s, out)) return failed(std::move(error));
-    if (out.end == Trial::End::kWrong) {
-      held_.erase(id);
-      return out;
-    }
-  }
   if (options.time)
     if (auto error = time(held, out)) return failed(std::move(error));
+  if (!options.check || (options.time && summarize(out.samples).median > options.check_below_s)) return out;
+  if (auto error = check(*held.plan, options.expected_s, out)) return failed(std::move(error));
+  if (out.end == Trial::End::kWrong) held_.erase(id);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,6 +18,8 @@ namespace trigen {
 struct TrialOptions {
   bool check = true, time = true;
   double expected_s = 0;  // of one run, predicted: what a deadline rests on
+  // Of both: what takes longer is timed alone.
+  double check_below_s = std::numeric_limits<double>::infinity();
 };
 
 // The result of a candidate's run on a bench.
@@ -35,7 +38,7 @@ class Bench {
   // Makes the problem's inputs and reference; what was loaded for another problem is dropped. With the same
   // arguments as before nothing is done.
   virtual llvm::Error begin(const Problem& problem, const WorkbenchOptions& options) = 0;
-  // Loads the candidate, checks and times it as asked, and holds it under `id`; a held one is not loaded anew.
+  // Loads the candidate, times and checks it as asked, and holds it under `id`; a held one is not loaded anew.
   // Errors are the bench's own: no later trial can do better.
   virtual llvm::Expected<Trial> trial(size_t id, const Candidate& candidate, const Binary& binary,
                                       const TrialOptions& options) = 0;

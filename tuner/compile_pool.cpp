@@ -27,25 +27,35 @@ CompilePool::~CompilePool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void CompilePool::submit(const void* owner, std::function<void()> job, bool ahead) {
+void CompilePool::submit(const void* owner, std::function<void()> job, Need need) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    jobs_.push_back({owner, std::move(job), ahead});
+    jobs_.push_back({owner, std::move(job), need});
   }
   changed_.notify_all();
 }
 
+void CompilePool::forget(const void* owner) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(jobs_, [&](const Job& job) { return job.owner == owner; });
+}
+
 void CompilePool::withdraw(const void* owner) {
+  forget(owner);
   std::unique_lock<std::mutex> lock(mutex_);
-  jobs_.erase(std::remove_if(jobs_.begin(), jobs_.end(), [&](const Job& job) { return job.owner == owner; }),
-              jobs_.end());
   changed_.wait(lock, [&] { return running_.count(owner) == 0; });
+}
+
+void CompilePool::withdraw_all() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  jobs_.clear();
+  changed_.wait(lock, [&] { return running_.empty(); });
 }
 
 std::deque<CompilePool::Job>::iterator CompilePool::next() {
   const auto running = [&](const Job& job) {
     const auto found = running_.find(job.owner);
-    return std::pair(job.ahead, found == running_.end() ? 0 : found->second);
+    return std::pair(job.need, found == running_.end() ? 0 : found->second);
   };
   return std::min_element(jobs_.begin(), jobs_.end(),
                           [&](const Job& a, const Job& b) { return running(a) < running(b); });

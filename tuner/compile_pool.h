@@ -1,5 +1,5 @@
-// Threads that compile for every tune of a process: whoever has the fewest compiles under way is next, and what
-// is asked for ahead of its time waits for what is needed now.
+// Threads that compile for every tune of a process: what is needed first comes first, and of that whoever has the fewest
+// compiles under way is next.
 //
 // NVRTC's front end takes one lock in a process: on 16 cores (an H100's host, NVRTC 13.0.88, 2026-11-26) a kernel of
 // wgmma_sm90 compiled 1.9 times a second on one thread, 6.6 on 4, 9.7 on 16, and 26 in 16 processes. So threads beyond
@@ -32,9 +32,14 @@ class CompilePool {
   CompilePool(const CompilePool&) = delete;
   CompilePool& operator=(const CompilePool&) = delete;
 
-  void submit(const void* owner, std::function<void()> job, bool ahead = false);
-  // Drops the owner's jobs that have not begun and waits for those that have.
+  // When a job's kernel is needed: now, or perhaps by the next step of this problem's search, or by the next problem.
+  enum class Need { kNow, kNextStep, kNextProblem };
+  void submit(const void* owner, std::function<void()> job, Need need = Need::kNow);
+  // Drops the owner's jobs that have not begun.
+  void forget(const void* owner);
+  // The same, and waits for those that have.
   void withdraw(const void* owner);
+  void withdraw_all();  // of all owners
   // What a job builds with (BuildOptions::compiler). A process that does not start leaves the compile to this one.
   Compiler compiler();
   // For whoever waits for a job: where the host made no thread, the next job runs on the caller's.
@@ -49,7 +54,7 @@ class CompilePool {
   struct Job {
     const void* owner;
     std::function<void()> work;
-    bool ahead;
+    Need need;
   };
   void run();
   void run_next(std::unique_lock<std::mutex>& lock);

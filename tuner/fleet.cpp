@@ -121,7 +121,7 @@ void Fleet::compile_ahead(size_t station, Work& work, const Problem& next) {
           auto built = build(candidate, work.store, build_options);
           if (!built) llvm::consumeError(built.takeError());
         },
-        /*ahead=*/true);
+        CompilePool::Need::kNextProblem);
 }
 
 // Not this problem's fault: the worker does not come up again, or the GPU stays busy or throttled.
@@ -203,7 +203,7 @@ void Fleet::run(const std::vector<Problem>& problems, Store& store, const TuneOp
     if (!threads[i].joinable()) serve_one(i);
   for (std::thread& thread : threads)
     if (thread.joinable()) thread.join();
-  pool_->withdraw(this);
+  pool_->withdraw_all();  // the store may end
 }
 
 }  // namespace trigen

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <set>
 #include <tuple>
 
@@ -133,6 +135,13 @@ std::vector<size_t> Search::next(double elapsed_s) {
   return step();
 }
 
+std::vector<size_t> Search::after(const std::vector<size_t>& batch) const {
+  Search guess = *this;
+  const double as_predicted = any() ? best_s_ / points_[best_].predicted_s : 1;
+  for (const size_t i : batch) guess.timed(i, as_predicted * points_[i].predicted_s);
+  return guess.next(0);
+}
+
 bool Search::in_time(double elapsed_s) const {
   return options_.budget_s <= 0 || elapsed_s < options_.budget_s * (1 - options_.finals_share);
 }
@@ -159,12 +168,15 @@ std::vector<size_t> Search::finalists() const {
   return order;
 }
 
-bool Search::contends(double median_s) const {
-  if (timed_ == 0) return true;
-  if (median_s > best_s_ * (1 + options_.finals_reach)) return false;
-  size_t better = 0;
-  for (const double s : seconds_) better += s >= 0 && s < median_s ? 1 : 0;
-  return better < options_.finalists;
+double Search::contending_s() const {
+  if (timed_ == 0) return std::numeric_limits<double>::infinity();
+  std::vector<double> times;
+  std::copy_if(seconds_.begin(), seconds_.end(), std::back_inserter(times), [](double s) { return s >= 0; });
+  const double reach = best_s_ * (1 + options_.finals_reach);
+  if (times.size() < options_.finalists) return reach;
+  const auto last = times.begin() + static_cast<std::ptrdiff_t>(options_.finalists) - 1;
+  std::nth_element(times.begin(), last, times.end());
+  return std::min(reach, *last);
 }
 
 }  // namespace trigen

@@ -52,6 +52,9 @@ class Search {
   // The candidates to build and try next, in this order; empty: stop. Every one of the last batch must have been
   // reported (timed or failed), or the search has been out of time.
   std::vector<size_t> next(double elapsed_s);
+  // What comes after a batch whose candidates take as long as the model says, beside the best one so far: what is worth a
+  // compile meanwhile.
+  std::vector<size_t> after(const std::vector<size_t>& batch) const;
   void timed(size_t candidate, double median_s);
   void failed(size_t candidate);  // not built, or wrong: out
 
@@ -68,8 +71,8 @@ class Search {
   void set_reach(double reach) { options_.finals_reach = reach; }
   // The best few, in the fixed order.
   std::vector<size_t> finalists() const;
-  // Would this time still be among the best few? Graphs of others need not be kept.
-  bool contends(double median_s) const;
+  // The longest time that is among the best few so far: what takes longer needs neither a check nor its graph.
+  double contending_s() const;
 
  private:
   std::vector<size_t> seeds() const;

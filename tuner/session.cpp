@@ -58,7 +58,9 @@ Session::Session(const Problem& problem, const Target& target, const Device* dev
   }
 }
 
-Session::~Session() = default;
+Session::~Session() {
+  if (options_.pool != nullptr) options_.pool->forget(this);
+}
 
 bool Session::measured() const {
   return device_ != nullptr && !device_->info().emulated && device_->runs_cubin_of(target_);
@@ -191,8 +193,9 @@ llvm::Error Session::try_candidate(size_t index, const Binary& binary) {
   CandidateReport& row = report_.candidates[index];
   keys_[index] = binary.key;
   read_anchor(false);
+  const double contending_s = search_.contending_s();
   auto trial = bench_->trial(index, candidates_[index], binary,
-                             {/*check=*/!options_.sample, /*time=*/true, row.predicted_s});
+                             {/*check=*/!options_.sample, /*time=*/true, row.predicted_s, contending_s});
   if (!trial) {
     if (!cancelled()) return trial.takeError();
     llvm::consumeError(trial.takeError());  // broken off: neither right nor wrong
@@ -208,20 +211,35 @@ llvm::Error Session::try_candidate(size_t index, const Binary& binary) {
   }
   const double median = summarize(row.quick).median;
   noise_.samples(row.quick);
-  if (!search_.contends(median)) bench_->drop(index);
+  if (median > contending_s) bench_->drop(index);
   row.outcome = Outcome::kTimed;
   search_.timed(index, median);
   store_sample(index);
   return llvm::Error::success();
 }
 
+CompilePool& Session::pool() {
+  if (options_.pool != nullptr) return *options_.pool;
+  if (own_pool_ == nullptr) own_pool_ = std::make_unique<CompilePool>(options_.build.threads);
+  return *own_pool_;
+}
+
 std::unique_ptr<BuildQueue> Session::compile(const std::vector<size_t>& batch) {
-  CompilePool* pool = options_.pool;
-  if (pool == nullptr) {
-    if (own_pool_ == nullptr) own_pool_ = std::make_unique<CompilePool>(options_.build.threads);
-    pool = own_pool_.get();
-  }
-  return std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build, *pool);
+  auto queue = std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build, pool());
+  pool().forget(this);
+  // One that is under way when this tune ends goes on: it needs the store alone, where the next step finds it.
+  for (const size_t i : search_.after(batch))
+    pool().submit(
+        this,
+        [candidate = candidates_[i], &store = store_, build_options = options_.build,
+         cancel = options_.cancel, compiler = pool().compiler()]() mutable {
+          build_options.cancel = cancel;
+          build_options.compiler = compiler;
+          auto built = build(candidate, store, build_options);
+          if (!built) llvm::consumeError(built.takeError());  // said when its turn comes
+        },
+        CompilePool::Need::kNextStep);
+  return queue;
 }
 
 llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vector<size_t> batch) {
@@ -270,6 +288,7 @@ llvm::Error Session::measure() {
   std::vector<size_t> batch = search_.next(spent());
   auto queue = compile(batch);
   if (auto error = bench_->begin(problem_, bench_options)) return error;
+  read_anchor(false);
   inputs_s_ = elapsed();
   if (auto error = search_batches(std::move(queue), std::move(batch))) return error;
   if (!search_.any()) return nothing_works();

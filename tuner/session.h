@@ -32,7 +32,7 @@ class Session {
   Bench& bench() { return *bench_; }
   bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
   double elapsed() const;
-  double spent() const;  // of the budget, which begins when inputs and reference are there
+  double spent() const;  // of the budget, which begins when inputs, reference and anchor are there
   void show(const char* phase, size_t done, size_t total, double best_s, const std::string& best);
   void note_cache(const std::string& problem);  // once
 
@@ -63,9 +63,12 @@ class Session {
   // Builds and tries the search's batches until it has enough. Spilling kernels are passed over until nothing
   // else works.
   llvm::Error search_batches(std::unique_ptr<BuildQueue> first, std::vector<size_t> batch);
+  CompilePool& pool();
+  // The batch, and behind it what may be the next one.
   std::unique_ptr<BuildQueue> compile(const std::vector<size_t>& batch);
   void not_built(size_t index, llvm::Error error);
-  // Checks and times one built candidate; fills its row. Errors that end everything are returned.
+  // Times one built candidate, and checks it where it may come into the finals; fills its row. Errors that end everything are
+  // returned.
   llvm::Error try_candidate(size_t index, const Binary& binary);
   bool fill(size_t index, const Trial& trial);  // false: failed
   // The finalists, loaded and checked.

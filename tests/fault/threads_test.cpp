@@ -62,7 +62,7 @@ TEST(Threads, ACompilePoolWithoutOneUsesThoseThatWait) {
     CompilePool pool(4);
     int done = 0, ahead = 0;
     pool.submit(
-        &pool, [&] { ++ahead; }, /*ahead=*/true);
+        &pool, [&] { ++ahead; }, CompilePool::Need::kNextProblem);
     pool.submit(&pool, [&] { ++done; });
     pool.lend_thread();
     if (done != 1 || ahead != 0) return "it did not do what is waited for first";

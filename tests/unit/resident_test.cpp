@@ -105,7 +105,6 @@ TEST(Resident, IsChosenWhereItWasFaster) {
   EXPECT_FALSE(first("forward,dtype=bf16,B=329,T=256,D=648"));
   EXPECT_FALSE(first("grad_input,dtype=f16,B=104,T=256,D=768,wdtype=f32"));
   // Narrow boxes.
-  EXPECT_TRUE(first("forward,dtype=f16,B=2048,H=8,T=64,D=16"));
   EXPECT_TRUE(first("forward,dtype=bf16,B=128,H=8,T=192,D=24"));
   // W by the threads of each block.
   EXPECT_TRUE(first("forward,dtype=bf16,B=653,T=192,D=768,wdtype=f32,epilogue=bias+gelu"));

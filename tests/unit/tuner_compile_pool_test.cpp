@@ -1,8 +1,12 @@
-// Compiles in processes: the binaries of this process, a process that dies, one that does not start, a cancel.
+// Compiles in processes: the binaries of this process, a process that dies, one that does not start, a cancel. The order of jobs.
 #include "tuner/compile_pool.h"
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <string>
 #include <thread>
 
 #include "runtime/log.h"
@@ -89,6 +93,56 @@ TEST_F(CompilePoolTest, ACancelEndsProcessesAtOnce) {
   const std::atomic<bool> cancel{true};
   for (const auto& [binary, error] : compile_all(TRIGEN_PROGRAM, &cancel))
     EXPECT_THAT(error, HasSubstr("was cancelled"));
+}
+
+// One thread: a first job holds it until all others are there.
+TEST(CompilePool, WhatIsNeededFirstComesFirst) {
+  CompilePool pool(1);
+  std::promise<void> all;
+  std::string order;
+  const int here = 0, other = 0;
+  pool.submit(&here, [&] { all.get_future().wait(); });
+  const auto submit = [&](const int& owner, char name, CompilePool::Need need) {
+    pool.submit(
+        &owner, [&order, name] { order += name; }, need);
+  };
+  submit(here, 'd', CompilePool::Need::kNextProblem);
+  submit(here, 'b', CompilePool::Need::kNextStep);
+  submit(other, 'x', CompilePool::Need::kNextStep);
+  submit(here, 'c', CompilePool::Need::kNextStep);
+  submit(here, 'a', CompilePool::Need::kNow);
+  pool.forget(&other);
+  std::promise<void> last;
+  pool.submit(
+      &here, [&] { last.set_value(); }, CompilePool::Need::kNextProblem);
+  all.set_value();
+  last.get_future().wait();
+  EXPECT_EQ(order, "abcd");
+  pool.withdraw_all();
+}
+
+// What has begun ends, what has not is dropped.
+TEST(CompilePool, WithdrawsAllOwners) {
+  CompilePool pool(1);
+  std::promise<void> begun, end;
+  std::atomic<bool> ended{false}, dropped{true};
+  const int first = 0, second = 0;
+  pool.submit(&first, [&] {
+    begun.set_value();
+    end.get_future().wait();
+    ended = true;
+  });
+  begun.get_future().wait();
+  pool.submit(&second, [&] { dropped = false; });
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    end.set_value();
+  });
+  pool.withdraw_all();
+  EXPECT_TRUE(ended);
+  later.join();
+  pool.withdraw(&second);
+  EXPECT_TRUE(dropped);
 }
 
 }  // namespace

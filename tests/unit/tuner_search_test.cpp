@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -124,9 +125,29 @@ TEST(Search, FinalistsAreTheBestFewInTheFixedOrder) {
   const double us[] = {105, 200, 104, 100, 103, 107, 101, 300};
   for (size_t i = 0; i < 8; ++i) search.timed(i, us[i] * 1e-6);
   EXPECT_THAT(search.finalists(), ElementsAre(3, 4, 6));
-  EXPECT_TRUE(search.contends(100.5e-6));
-  EXPECT_FALSE(search.contends(104.5e-6));
-  EXPECT_FALSE(search.contends(120e-6));
+  EXPECT_EQ(search.contending_s(), 103e-6) << "the last of them";
+  search.set_reach(0.02);
+  EXPECT_DOUBLE_EQ(search.contending_s(), 102e-6) << "who is near enough";
+  EXPECT_EQ(Search(apart(8), options).contending_s(), HUGE_VAL) << "anyone is the best so far";
+}
+
+// What is compiled ahead is what comes next where times are as predicted, whatever the scale.
+TEST(Search, KnowsWhatFollowsABatchThatTakesAsLongAsPredicted) {
+  for (const char* problem :
+       {"forward,dtype=bf16,B=32,T=512,D=1024", "grad_weight,dtype=f16,B=4,H=4,T=640,D=96"}) {
+    const auto space = real_space(problem, "sm_90a");
+    Search search(space, {});
+    auto batch = search.next(0);
+    size_t steps = 0;
+    for (; !batch.empty() && steps < 3; ++steps) {
+      const auto ahead = search.after(batch);
+      EXPECT_EQ(ahead, search.after(batch)) << "nothing is remembered";
+      for (const size_t i : batch) search.timed(i, 1.25 * space[i].predicted_s);
+      batch = search.next(0);
+      EXPECT_EQ(ahead, batch);
+    }
+    EXPECT_GT(steps, 1U);
+  }
 }
 
 TEST(Search, NeverTriesACandidateTwiceAndNeverLosesTheBestOfWhatItTimed) {

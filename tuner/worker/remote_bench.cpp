@@ -1,5 +1,7 @@
 #include "tuner/worker/remote_bench.h"
 
+#include <cmath>
+
 #include "tuner/worker/messages.h"
 
 namespace trigen::worker {
@@ -53,6 +55,7 @@ llvm::Expected<Trial> RemoteBench::trial(size_t id, const Candidate& candidate, 
   message["check"] = options.check;
   message["time"] = options.time;
   message["expected_s"] = options.expected_s;
+  if (std::isfinite(options.check_below_s)) message["check_below_s"] = options.check_below_s;
   auto answer = process_.call(message);
   Trial trial;
   if (!answer) {

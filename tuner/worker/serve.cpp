@@ -52,6 +52,7 @@ class Server {
     options.check = request.at("check");
     options.time = request.at("time");
     options.expected_s = request.at("expected_s");
+    options.check_below_s = request.value("check_below_s", options.check_below_s);
     auto trial = bench.trial(id, *candidate, binary, options);
     return trial ? to_json(*trial) : to_json(trial.takeError());
   }
