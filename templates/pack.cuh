@@ -13,9 +13,12 @@ namespace trigen::packing {
 // A generic kernel (K = 0) has one tap.
 template <Kernel C>
 __device__ __forceinline__ void pack_matrix(const Params& p) {
-  ptx::let_next_launch_start();  // it waits for what is written here where it reads that
   constexpr Shape s = C.shape;
   constexpr int kTaps = s.K > 1 ? s.K : 1;
+  // The product waits for what is written here where it reads that, with one tap ahead of x, too. With several it reads x at
+  // once: it may start when all launches ahead of this one have ended.
+  constexpr bool kReadsAtOnce = kTaps > 1;
+  if constexpr (!kReadsAtOnce) ptx::let_next_launch_start();
   constexpr int kRows = warp_rows(s.T, kTaps, s.H), kVec = C.config.vec_a;
   constexpr int kWeights = kEdge * kTaps;  // of one row in a block
   using Read = Raw<s.wdtype, kVec>;
@@ -33,13 +36,19 @@ __device__ __forceinline__ void pack_matrix(const Params& p) {
   };
   const long long width = pitch(tokens);
   if (row >= width || !touches(written_edge(kTaps))) return;
-
   extern __shared__ __align__(16) unsigned char packed_shared[];
   constexpr int kRunPitch = run_pitch(kTaps), kRowPitch = kRuns * kRunPitch;
   const unsigned own = ptx::shared_address(packed_shared) + warp * kRows * kRowPitch * 2;
   const auto* const from = static_cast<const Storage<s.wdtype>*>(p.w) +
                            (head * p.w_head + row * p.w_row + static_cast<long long>(column) * kTaps);
   const int available = touches(kEdge) ? (tokens - column) * kTaps : 0;  // weights of a row from here on
+  // W's lines, into the L2 while the launch ahead ends; no value is read.
+  constexpr int kLine = 128 / kBytes<s.wdtype>, kLines = kWeights / kLine + 1;
+  for (int i = lane; i < kRows * kLines && available > 0; i += 32)
+    if (row + i / kLines < tokens)
+      ptx::prefetch_l2(from + i / kLines * p.w_row + schedule::min(i % kLines * kLine, available - 1));
+  ptx::wait_for_launches_before();
+  if constexpr (kReadsAtOnce) ptx::let_next_launch_start();
   constexpr bool kEndsInVector = s.T == 0 || s.T * kTaps % kVec != 0;
   // Every vector of the warp's rows, one after the other.
   constexpr int kVectors = kRows * kWeights / kVec, kTurns = (kVectors + 31) / 32;

@@ -77,10 +77,10 @@ class Product final : public PersistentKernel {
     return c;
   }
 
-  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+  void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const WeightOperand weights = p.w != WeightForm::kDense           ? strip_weights(p)
-                                  : weight_path(p) == Access::kPacked ? packed_weights(p)
+                                  : weight_path(p) == Access::kPacked ? packed_weights(p, target)
                                                                       : direct_weights(p);
     prepare_weights(weights, plan);
     product.maps = {with_rows(weights.map, c.tile_m / geometry::boxes_a(kernel_shape(p), c)),

@@ -1,5 +1,8 @@
 #include "generator/families/weights.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "generator/families/tile_family.h"
 #include "llvm/ADT/Twine.h"
 #include "templates/pack.h"
@@ -21,6 +24,20 @@ double packed_blocks(const Problem& p) {
                              : static_cast<double>(packing::column_blocks(tokens)) *
                                    packing::row_blocks(tokens, taps, static_cast<int>(p.H));
   return of_head * static_cast<double>(p.H);
+}
+
+// Early, they come to the first SMs that the launch ahead leaves: so much of an SM's shared memory for each that all SMs have
+// as many.
+uint32_t packing_shared_bytes(const Problem& p, const Target& target) {
+  const int most_of_sm = target.max_threads_per_sm / packing::kThreads;
+  const double all = packed_blocks(p), sms = std::max(1, target.sms);
+  const auto of_sm =
+      static_cast<int64_t>(std::clamp(std::ceil(all / sms), 1.0, static_cast<double>(most_of_sm)));
+  const int64_t room =
+      std::min(target.max_shared_per_block, target.shared_per_sm / of_sm - target.reserved_shared_per_block);
+  return static_cast<uint32_t>(std::max<int64_t>(
+      packing::shared_bytes(static_cast<int>(p.T), static_cast<int>(p.K), static_cast<int>(p.H)),
+      room / 128 * 128));
 }
 
 // "blocks of bf16, H=1, T=1001, K=4, lower, diag=0"
@@ -46,7 +63,7 @@ WeightOperand direct_weights(const Problem& p) {
   return {.map = weights_map(p), .prepare = std::nullopt, .workspace_bytes = 0};
 }
 
-WeightOperand packed_weights(const Problem& p) {
+WeightOperand packed_weights(const Problem& p, const Target& target) {
   const int tokens = static_cast<int>(p.T), taps = static_cast<int>(p.K), heads = static_cast<int>(p.H);
   WeightOperand weights = direct_weights(p);
   TensorMapSpec& map = weights.map;  // (s, t, j, h)
@@ -64,8 +81,9 @@ WeightOperand packed_weights(const Problem& p) {
                            .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
                            .block = {packing::kThreads, 1, 1},
                            .cluster = 1,
-                           .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(tokens, taps, heads)),
-                           .maps = {}};
+                           .shared_bytes = packing_shared_bytes(p, target),
+                           .maps = {},
+                           .early = true};
   weights.workspace_bytes = packing::workspace_bytes(tokens, taps, heads);
   weights.form = form_of(p, "blocks");
   if (packing::flips(kernel_shape(p)))

@@ -20,7 +20,7 @@ struct WeightOperand {
 WeightOperand direct_weights(const Problem& problem);
 // Tap-major, of x's 16-bit type, tokens padded to whole blocks, zeros next to the triangle
 // (templates/pack.h).
-WeightOperand packed_weights(const Problem& problem);
+WeightOperand packed_weights(const Problem& problem, const Target& target);
 // Strips of 64 rows, of x's 16-bit type (templates/strips.h), where the problem's w stands for a matrix.
 WeightOperand strip_weights(const Problem& problem);
 // f32 that `map` and a launch of blocks of 64 rows by up to 64 numbers make of W (templates/wgmma_tf32_sm90.h):

@@ -93,10 +93,11 @@ class ResidentProduct final : public PersistentKernel {
   // Fragments are a matter of T.
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
 
-  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+  void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const Shape shape = kernel_shape(p);
-    const WeightOperand weights = c.weights == Access::kPacked ? packed_weights(p) : direct_weights(p);
+    const WeightOperand weights =
+        c.weights == Access::kPacked ? packed_weights(p, target) : direct_weights(p);
     prepare_weights(weights, plan);
     if (resident::claims(c)) {
       plan.launches.push_back({.entry = kClaimsEntry.str(), .block = {32, 1, 1}, .early = true});

@@ -82,9 +82,10 @@ class Rows final : public PersistentKernel {
   }
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
 
-  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+  void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
-    const WeightOperand weights = c.weights == Access::kPacked ? packed_weights(p) : direct_weights(p);
+    const WeightOperand weights =
+        c.weights == Access::kPacked ? packed_weights(p, target) : direct_weights(p);
     prepare_weights(weights, plan);
     product.maps = {weights.map};
     plan.launches.push_back(std::move(product));

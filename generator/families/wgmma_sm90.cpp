@@ -153,12 +153,12 @@ class Product final : public PersistentKernel {
     return with_weights(p, completed(p, c), weight_paths(p).back());
   }
 
-  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+  void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const bool numbers = geometry::keeps_numbers(kernel_shape(p), c);
     const WeightOperand weights = numbers || (p.w == WeightForm::kDense && c.weights == Access::kDirect)
                                       ? direct_weights(p)
-                                  : p.w == WeightForm::kDense ? packed_weights(p)
+                                  : p.w == WeightForm::kDense ? packed_weights(p, target)
                                                               : strip_weights(p);
     prepare_weights(weights, plan);
     const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(kernel_shape(p), c);

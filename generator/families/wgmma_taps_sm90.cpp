@@ -112,13 +112,13 @@ class Product final : public PersistentKernel {
   // One source for all sizes has one tap.
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
 
-  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+  void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const Shape shape = kernel_shape(p);
     const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(shape, c);
     const auto map = [&](MapSource source) { return activation_map(p, source, tokens); };
     const TensorMapSpec input = map(forward ? MapSource::kX : MapSource::kY);
-    const WeightOperand weights = packed_weights(p);
+    const WeightOperand weights = packed_weights(p, target);
     prepare_weights(weights, plan);
     product.maps = {
         weights.map,

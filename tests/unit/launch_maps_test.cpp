@@ -37,6 +37,30 @@ std::vector<std::string> maps_of(const char* family, const char* text) {
   return maps;
 }
 
+// The blocks that pack W find room on all SMs at the same time, where so many threads run, and no SM takes more than its share.
+TEST(PackingLaunches, SpreadOverTheSms) {
+  struct Case {
+    const char *family, *problem;
+    uint32_t blocks, of_sm;  // an SM's share of them, at most as many as it has threads for
+  };
+  for (const auto& [family, text, blocks, of_sm] :
+       {Case{"wgmma_sm90", "grad_input,dtype=bf16,B=4,T=1001,D=512", 256, 2},
+        {"wgmma_sm90", "forward,dtype=bf16,B=4,T=100,D=512", 4, 1},
+        {"wgmma_sm90", "forward,dtype=bf16,B=1,H=8,T=2001,D=64", 8192, 8},
+        {"wgmma_taps_sm90", "forward,dtype=bf16,B=8,T=512,D=256,K=3", 512, 4},
+        {"wgmma_resident_sm90", "grad_input,dtype=bf16,B=16,T=197,D=256,wdtype=f32", 16, 1}}) {
+    const LaunchPlan plan = plan_of(family, text);
+    ASSERT_TRUE(!plan.launches.empty() && plan.launches.front().prepares_w) << text;
+    const Launch& pack = plan.launches.front();
+    EXPECT_TRUE(pack.early) << text;
+    EXPECT_EQ(pack.grid[0], blocks) << text;
+    const int64_t each = pack.shared_bytes + hopper().reserved_shared_per_block;
+    EXPECT_LE(pack.shared_bytes, hopper().max_shared_per_block) << text;
+    EXPECT_LE(of_sm * each, hopper().shared_per_sm) << text;
+    EXPECT_GT((of_sm + 1) * each, hopper().shared_per_sm) << text;
+  }
+}
+
 // Of every candidate for these problems: their own grid on the model device, no more clusters than fit elsewhere.
 TEST(LaunchesOn, PersistentGridsHaveABlockForEachSmThatIsThere) {
   int smaller = 0;
