@@ -54,7 +54,7 @@ llvm::Error LocalBench::check(const Plan& plan, double expected_s, Trial& out) {
   return llvm::Error::success();
 }
 
-llvm::Error LocalBench::time(Held& held, Trial& out) {
+llvm::Error LocalBench::time(size_t, Held& held, Trial& out) {
   auto launch = launcher(*bench_, std::shared_ptr<const Executable>(held.plan, &held.plan->executable()));
   if (!launch) return launch.takeError();
   // two small graphs and a few replays of at least a millisecond each
@@ -91,7 +91,7 @@ llvm::Expected<Trial> LocalBench::trial(size_t id, const Candidate& candidate, c
     held.plan = std::move(*plan);
   }
   if (options.time)
-    if (auto error = time(held, out)) return failed(std::move(error));
+    if (auto error = time(id, held, out)) return failed(std::move(error));
   if (!options.check || (options.time && summarize(out.samples).median > options.check_below_s)) return out;
   if (auto error = check(*held.plan, options.expected_s, out)) return failed(std::move(error));
   if (out.end == Trial::End::kWrong) held_.erase(id);

@@ -35,6 +35,18 @@ void CompilePool::submit(const void* owner, std::function<void()> job, Need need
   changed_.notify_all();
 }
 
+void CompilePool::build_ahead(const void* owner, const Candidate& candidate, Store& store,
+                              BuildAllOptions options, Need need) {
+  options.compiler = compiler();
+  submit(
+      owner,
+      [candidate, &store, options = std::move(options)] {
+        auto built = build(candidate, store, options);
+        if (!built) llvm::consumeError(built.takeError());
+      },
+      need);
+}
+
 void CompilePool::forget(const void* owner) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::erase_if(jobs_, [&](const Job& job) { return job.owner == owner; });

@@ -35,6 +35,10 @@ class CompilePool {
   // When a job's kernel is needed: now, or perhaps by the next step of this problem's search, or by the next problem.
   enum class Need { kNow, kNextStep, kNextProblem };
   void submit(const void* owner, std::function<void()> job, Need need = Need::kNow);
+  // A job that leaves a kernel in the store, where whoever needs it finds it. An error is said when it is built for that. The store
+  // outlives the job.
+  void build_ahead(const void* owner, const Candidate& candidate, Store& store, BuildAllOptions options,
+                   Need need);
   // Drops the owner's jobs that have not begun.
   void forget(const void* owner);
   // The same, and waits for those that have.

@@ -111,17 +111,10 @@ void Fleet::compile_ahead(size_t station, Work& work, const Problem& next) {
   const DeviceModel model = own.device ? own.device->model() : model_of(*own.target);
   auto candidates = list_candidates(next, *own.target, work.options.family, &model, &cached.corrections);
   if (!candidates) return llvm::consumeError(candidates.takeError());  // said when its turn comes
+  BuildAllOptions build_options = work.options.build;
+  build_options.cancel = work.options.cancel;
   for (const size_t i : first_choices(*candidates, model, work.options.search))
-    pool_->submit(
-        this,
-        [this, candidate = (*candidates)[i], &work] {
-          BuildAllOptions build_options = work.options.build;
-          build_options.cancel = work.options.cancel;
-          build_options.compiler = pool_->compiler();
-          auto built = build(candidate, work.store, build_options);
-          if (!built) llvm::consumeError(built.takeError());
-        },
-        CompilePool::Need::kNextProblem);
+    pool_->build_ahead(this, (*candidates)[i], work.store, build_options, CompilePool::Need::kNextProblem);
 }
 
 // Not this problem's fault: the worker does not come up again, or the GPU stays busy or throttled.

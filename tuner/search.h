@@ -17,7 +17,7 @@
 namespace trigen {
 
 struct SearchOptions {
-  double budget_s = 60;       // for one problem, finals included, inputs and reference not; 0 = none
+  double budget_s = 60;       // for one problem, finals included, inputs, reference and anchor not; 0 = none
   double finals_share = 0.2;  // part of the budget that is kept for the finals
   double share = 0.1;         // of the candidates that is tried at most ...
   size_t min_tried = 12;      // ... but at least so many

@@ -227,18 +227,11 @@ CompilePool& Session::pool() {
 std::unique_ptr<BuildQueue> Session::compile(const std::vector<size_t>& batch) {
   auto queue = std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build, pool());
   pool().forget(this);
-  // One that is under way when this tune ends goes on: it needs the store alone, where the next step finds it.
+  // One that is under way when this tune ends goes on: it needs the store alone.
+  BuildAllOptions build_options = options_.build;
+  build_options.cancel = options_.cancel;
   for (const size_t i : search_.after(batch))
-    pool().submit(
-        this,
-        [candidate = candidates_[i], &store = store_, build_options = options_.build,
-         cancel = options_.cancel, compiler = pool().compiler()]() mutable {
-          build_options.cancel = cancel;
-          build_options.compiler = compiler;
-          auto built = build(candidate, store, build_options);
-          if (!built) llvm::consumeError(built.takeError());  // said when its turn comes
-        },
-        CompilePool::Need::kNextStep);
+    pool().build_ahead(this, candidates_[i], store_, build_options, CompilePool::Need::kNextStep);
   return queue;
 }
 

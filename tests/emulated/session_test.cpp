@@ -66,23 +66,19 @@ std::string outcome(const CandidateReport& row) { return to_string(row.outcome);
 class ClockedBench : public LocalBench {
  public:
   ClockedBench(const Device* device, size_t failing) : LocalBench(device), failing_(failing) {}
-  llvm::Expected<Trial> trial(size_t id, const Candidate& candidate, const Binary& binary,
-                              const TrialOptions& options) override {
-    const double seconds = slow.count(id) > 0 ? 2 * kSeconds : kSeconds;
-    const bool check = options.check && (!options.time || seconds <= options.check_below_s);
-    auto trial = LocalBench::trial(id, candidate, binary, {check, /*time=*/false, 0});
-    if (!trial || trial->end != Trial::End::kDone) return trial;
-    if (failing_ > 0) {
-      --failing_;
-      trial->end = Trial::End::kFailed;
-      trial->note = "no answer in time";
-    }
-    trial->samples.assign(9, seconds);
-    return trial;
-  }
   llvm::Expected<double> replay(size_t) override { return kSeconds; }
   static constexpr double kSeconds = 1e-5;
   std::set<size_t> slow;
+
+ protected:
+  llvm::Error time(size_t id, Held&, Trial& out) override {
+    if (failing_ > 0) {
+      --failing_;
+      return make_error(ErrorKind::kDevice, "no answer in time");
+    }
+    out.samples.assign(9, slow.count(id) > 0 ? 2 * kSeconds : kSeconds);
+    return llvm::Error::success();
+  }
 
  private:
   size_t failing_;
