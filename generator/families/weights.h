@@ -19,7 +19,7 @@ struct WeightOperand {
 // As it lies.
 WeightOperand direct_weights(const Problem& problem);
 // Tap-major, of x's 16-bit type, tokens padded to whole blocks, zeros next to the triangle
-// (templates/pack.h).
+// (templates/pack.h). The launch that packs is spread over the target's SMs.
 WeightOperand packed_weights(const Problem& problem, const Target& target);
 // Strips of 64 rows, of x's 16-bit type (templates/strips.h), where the problem's w stands for a matrix.
 WeightOperand strip_weights(const Problem& problem);

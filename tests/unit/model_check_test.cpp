@@ -182,9 +182,10 @@ TEST(ModelCheck, AnH100NeedsItsMemoryAndNoTable) {
   EXPECT_LE(figures.untuned_8.worst, 0.16);
 }
 
-// The goals of the untuned choice: to lose 2 % in the median, 8 % for nine in ten (8.3 since short calls are among them, and 9.7 on the
-// problems that constants were fitted to) and 20 % at worst, on the problems that no constant was fitted to and on the others. Problems that lose more are missed goals and stand here
-// by name, as on docs/cost-model.md: one more fails, and so does one less, whose line there is to go.
+// The goals of the untuned choice: to lose 2 % in the median, 8 % for nine in ten (8.3 since short calls are among them, 9.7 on the
+// problems that constants were fitted to) and 20 % at worst, on the problems that no constant was fitted to and on the others.
+// Problems that lose more are missed goals and stand here by name, as on docs/cost-model.md: one more fails, and so does one less,
+// whose line there is to go.
 TEST(ModelCheck, UntunedChoicesLoseWhatIsAsked) {
   const std::vector<RecordedSpace> spaces = recorded_spaces();
   for (const char* role : {"check", "fit"}) {
