@@ -72,13 +72,28 @@ TEST_F(Indexed, IsMadeAfterAFewQuestionsAndDroppedWhenTheFileChanges) {
   EXPECT_EQ(made->records.size(), 5u);
   EXPECT_EQ(index(), made) << "made once";
   EXPECT_EQ(message(open_store({path_})->put_record(record_of(7))), "");
+  // A stamp in the future, so that a slow machine finds the file young, too.
+  using Stamp = std::filesystem::file_time_type::clock;
+  std::filesystem::last_write_time(path_, Stamp::now() + std::chrono::hours(1));
   for (int i = 0; i < 6; ++i) EXPECT_EQ(index(), nullptr) << "it may change again within the clock's tick";
+  std::filesystem::last_write_time(path_, Stamp::now());
   settle();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(index(), nullptr) << i;
   ASSERT_NE(index(), nullptr);
   EXPECT_EQ(index()->records.size(), 6u);
   std::filesystem::remove(path_);
   ASSERT_NE(index(), nullptr) << "where no file is, nothing is to be asked";
   EXPECT_TRUE(index()->records.empty() && index()->binaries.empty() && index()->sources.empty());
+}
+
+TEST_F(Indexed, AFileIsSettledOnceItsContentAndItsEntryAre) {
+  const FileIdentity settled = FileIdentity::of(path_);
+  EXPECT_TRUE(settled.settled());
+  FileIdentity written = settled, renamed = settled;
+  written.modified.tv_sec += 3600;
+  EXPECT_FALSE(written.settled());
+  renamed.changed.tv_sec += 3600;
+  EXPECT_FALSE(renamed.settled());
 }
 
 TEST_F(Indexed, AnswersAsTheFileDoes) {
