@@ -76,7 +76,6 @@ WeightOperand packed_weights(const Problem& p, const Target& target) {
   map.strides[0] = 2 * pitch;
   map.strides[1] = 2 * pitch * pitch;
   map.strides[2] = 2 * pitch * pitch * p.K;
-  // Not early: its few blocks would crowd onto the first SMs that the launch ahead leaves.
   weights.prepare = Launch{.entry = kPackEntry.str(),
                            .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
                            .block = {packing::kThreads, 1, 1},
