@@ -36,7 +36,7 @@ class CompilePool {
   enum class Need { kNow, kNextStep, kNextProblem };
   void submit(const void* owner, std::function<void()> job, Need need = Need::kNow);
   // A job that leaves a kernel in the store, where whoever needs it finds it. An error is said when it is built for that. The store
-  // outlives the job.
+  // and what `options` point to outlive the job.
   void build_ahead(const void* owner, const Candidate& candidate, Store& store, BuildAllOptions options,
                    Need need);
   // Drops the owner's jobs that have not begun.

@@ -227,7 +227,7 @@ CompilePool& Session::pool() {
 std::unique_ptr<BuildQueue> Session::compile(const std::vector<size_t>& batch) {
   auto queue = std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build, pool());
   pool().forget(this);
-  // One that is under way when this tune ends goes on: it needs the store alone.
+  // One that is under way when this tune ends goes on, with the store and the cancel.
   BuildAllOptions build_options = options_.build;
   build_options.cancel = options_.cancel;
   for (const size_t i : search_.after(batch))
