@@ -246,12 +246,19 @@ llvm::Error Executable::find_functions(CUmodule module, const std::string& what)
                          "cuModuleGetFunction(" + launch.entry + ")",
                          what + "; the binary lacks the entry: remove it from the cache"))
       return error;
-    if (launch.shared_bytes > kSharedWithoutOptIn)
-      if (llvm::Error error = driver.check(
-              api.cuFuncSetAttribute(step.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                     static_cast<int>(launch.shared_bytes)),
-              "cuFuncSetAttribute(max dynamic shared = " + std::to_string(launch.shared_bytes) + ")", what))
+    // All that the device has: executables of other batches share the function, and their launches may ask for more.
+    if (launch.shared_bytes > kSharedWithoutOptIn) {
+      int fixed = 0;
+      if (llvm::Error error =
+              driver.check(api.cuFuncGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, step.function),
+                           "cuFuncGetAttribute(static shared)", what))
         return error;
+      const int most = static_cast<int>(device.info().max_shared_per_block) - fixed;
+      if (llvm::Error error = driver.check(
+              api.cuFuncSetAttribute(step.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most),
+              "cuFuncSetAttribute(max dynamic shared = " + std::to_string(most) + ")", what))
+        return error;
+    }
     if ((launch.cluster > 1 || launch.early || !launch.maps.empty()) && api.cuLaunchKernelEx == nullptr)
       return make_error(ErrorKind::kDevice,
                         what + ": driver " + driver.version() +

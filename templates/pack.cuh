@@ -15,8 +15,8 @@ template <Kernel C>
 __device__ __forceinline__ void pack_matrix(const Params& p) {
   constexpr Shape s = C.shape;
   constexpr int kTaps = s.K > 1 ? s.K : 1;
-  // The product waits for what is written here where it reads that, with one tap ahead of x, too. With several it reads x at
-  // once: it may start when all launches ahead of this one have ended.
+  // With one tap the product waits for this launch before it reads anything, and may start at once. With several it reads x without
+  // that wait: it may start when the launches ahead of this one have ended.
   constexpr bool kReadsAtOnce = kTaps > 1;
   if constexpr (!kReadsAtOnce) ptx::let_next_launch_start();
   constexpr int kRows = warp_rows(s.T, kTaps, s.H), kVec = C.config.vec_a;

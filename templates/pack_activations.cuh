@@ -1,6 +1,6 @@
-// The launches that copy activations into the workspace and back (pack_activations.h). Grid: copy_blocks, one
-// row of it for each tensor. Rows begin at any element; a thread writes aligned pieces of 16 bytes all the same,
-// each from the two aligned ones that have it.
+// The launches that copy activations into the workspace and back (pack_activations.h). Grid: copy_tiles, or the
+// blocks of CopyPieces; one row of it for each tensor. Rows begin at any element; threads write aligned pieces all the same, whose elements are
+// loaded one by one.
 #pragma once
 
 #include "matrices.cuh"
@@ -12,16 +12,10 @@
 
 namespace trigen::packing {
 
-// Elements of a 16-byte piece of memory, and of those that lie ahead of `at` in its own.
-template <DType kType>
-inline constexpr int kEach = kPieceBytes / size_of(kType);
-template <DType kType>
-__device__ __forceinline__ int elements_into_piece(const Storage<kType>* at) {
-  return static_cast<int>(reinterpret_cast<unsigned long long>(at) / size_of(kType) % kEach<kType>);
-}
-// Does a 16-bit element lie in the upper half of its word?
-__device__ __forceinline__ int shift(const unsigned short* at) {
-  return static_cast<int>(reinterpret_cast<unsigned long long>(at) / 2 % 2);
+// Elements of its word of memory ahead of `at`: 1 or 0.
+template <class T>
+__device__ __forceinline__ int shift(const T* at) {
+  return static_cast<int>(reinterpret_cast<unsigned long long>(at) % 4 / sizeof(T));
 }
 
 template <Kernel C>
@@ -46,201 +40,89 @@ __device__ __forceinline__ int written(int features) {
   return kLines<C, kInto> ? features + features % 2 : features;
 }
 
-// The aligned piece that begins at element `first` of a run of `count`, if it has something of the run. `whole`: what lies
-// beside the run in it may be read, too; else its elements are loaded one by one where it ends inside.
-template <DType kType>
-__device__ __forceinline__ void load_piece(unsigned* word, const Storage<kType>* row, int first, int count,
-                                           bool whole) {
-  constexpr int kOfWord = 4 / size_of(kType);
-  if (first + kEach<kType> <= 0 || first >= count) return;
-  if (whole || (first >= 0 && first + kEach<kType> <= count)) {
-    ptx::load_global<kPieceBytes>(word, row + first);
-    return;
-  }
+// One tensor, features contiguous on both sides. A block's pieces of `to` lie behind each other, and so do those of the threads of a
+// warp; every thread has kSteps of them, of which all are loaded before the first is stored.
+template <Kernel C, bool kInto, int kSteps>
+__device__ __forceinline__ void copy_pieces(const Activations& from, const Activations& to,
+                                            const CopyPieces<kInto>& pieces, int heads, int features) {
+  constexpr DType kType = C.shape.dtype;
+  constexpr int kSize = size_of(kType), kBytes = CopyPieces<kInto>::kBytes, kEach = kBytes / kSize,
+                kOfBlock = kCopyThreads * kSteps;
+  const unsigned blocks = static_cast<unsigned>(pieces.blocks(kSteps)), both = blockIdx.x / blocks,
+                 first = (blockIdx.x - both * blocks) * kOfBlock + threadIdx.x,
+                 row_pieces = static_cast<unsigned>(pieces.row);
+  const int batch = static_cast<int>(both) / heads, head = static_cast<int>(both) - batch * heads;
+  const long long rest = pieces.of_head - first;
+  const int left = rest < kOfBlock ? static_cast<int>(rest) : kOfBlock;
+  const unsigned line = first / row_pieces, lines = kCopyThreads / row_pieces;  // of a step
+  const int piece_step = static_cast<int>(kCopyThreads - lines * row_pieces);
+  int piece = static_cast<int>(first - line * row_pieces);
+  // Bytes: a row's, a step's, and from a batch's last element to the next one's first.
+  const long long from_row = from.row * kSize, to_row = to.row * kSize, from_step = lines * from_row,
+                  to_step = lines * to_row, gap = (from.batch - features) * kSize;
+  const char* source = reinterpret_cast<const char*>(element<C>(from, batch, head, line, 0));
+  char* target = reinterpret_cast<char*>(element<C>(to, batch, head, line, 0));
+  unsigned value[kSteps][kBytes / 4];
+  char* place[kSteps];  // of the piece
+  int at[kSteps];       // its first element: -1, or the last one, where the piece has one element of the row
 #pragma unroll
-  for (int i = 0; i < kEach<kType>; ++i) {
-    if (first + i < 0 || first + i >= count) continue;
-    unsigned value;
-    ptx::load_global<size_of(kType)>(&value, row + first + i);
-    word[i / kOfWord] |= kOfWord == 1 ? value : value << 16 * (i % 2);
-  }
-}
-
-// kEach<kType> elements from element `at` of a run of `count` on, which begins at `row`: what two aligned pieces of
-// memory have of them. Elements outside the run are anything. `before`, `behind`: neighbours may be read there.
-template <DType kType>
-struct PieceLoad {
-  unsigned word[8] = {};
-  int skew = 0;  // elements of the first piece ahead
-
-  __device__ __forceinline__ void issue(const Storage<kType>* row, int at, int count, bool before,
-                                        bool behind) {
-    skew = elements_into_piece<kType>(row + at);
-    const auto load = [&](unsigned* to, int first) {
-      load_piece<kType>(to, row, first, count,
-                        (before || first >= 0) && (behind || first + kEach<kType> <= count));
-    };
-    load(word, at - skew);
-    if (skew > 0) load(word + 4, at - skew + kEach<kType>);
-  }
-  // The same one by one: get(i) loads element i.
-  template <class Get>
-  __device__ __forceinline__ void gather(const Get& get) {
-    constexpr int kOfWord = 4 / size_of(kType);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      word[i] = get(kOfWord * i);
-      if constexpr (kOfWord == 2) word[i] |= get(kOfWord * i + 1) << 16;
-    }
-  }
-  __device__ __forceinline__ void take(unsigned (&out)[4]) const {
-    const int bytes = skew * size_of(kType);
-    unsigned moved[5];
-#pragma unroll
-    for (int i = 0; i < 5; ++i) {
-      const unsigned low = bytes & 8 ? word[i + 2] : word[i],
-                     high = bytes & 8 ? word[i + 3 & 7] : word[i + 1];
-      moved[i] = bytes & 4 ? high : low;
+  for (int i = 0; i < kSteps; ++i) {
+    const int ahead = kInto ? 0 : shift(reinterpret_cast<Storage<kType>*>(target));
+    at[i] = kEach * piece - ahead;
+    place[i] = target + (kBytes * piece - kSize * ahead);
+    const char* own = source + (kBytes * piece - kSize * ahead);
+    int next_batch = 0;  // the element of the piece that begins one
+    if constexpr (kJoins<C>) {
+      const unsigned of = static_cast<unsigned>(at[i]) / static_cast<unsigned>(features);
+      own += of * gap;
+      next_batch = static_cast<int>(of + 1) * features - at[i];
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      out[i] =
-          kType == DType::kF32 ? moved[i] : __byte_perm(moved[i], moved[i + 1], bytes & 2 ? 0x5432 : 0x3210);
-  }
-};
-
-// Writes elements `at` and behind of a run of `count` from `row` on, as far as they are of it: one aligned piece.
-template <DType kType>
-__device__ __forceinline__ void store_piece(Storage<kType>* row, int at, int count,
-                                            const unsigned (&word)[4]) {
-  if (at >= 0 && at + kEach<kType> <= count) {
-    ptx::store_global<kPieceBytes>(row + at, word);
-    return;
-  }
-  constexpr unsigned kAll = (1u << kEach<kType>)-1;
-  // Bit i: element i is of the run.
-  const unsigned inside = kAll << schedule::max(-at, 0) & kAll >> schedule::max(at + kEach<kType> - count, 0);
+    for (int w = 0; w < kBytes / 4; ++w) value[i][w] = 0;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (kType == DType::kF32) {
-      if (inside >> i & 1) ptx::store_global<4>(row + at + i, &word[i]);
-    } else {
-      const unsigned high = word[i] >> 16, own = inside >> 2 * i & 3;
-      if (own == 3) ptx::store_global<4>(row + at + 2 * i, &word[i]);
-      if (own == 1) ptx::store_global<2>(row + at + 2 * i, &word[i]);
-      if (own == 2) ptx::store_global<2>(row + at + 2 * i + 1, &high);
+    for (int e = 0; e < kEach; ++e) {
+      if constexpr (kJoins<C>)
+        if (e == next_batch) {
+          own += gap;
+          next_batch += features;
+        }
+      if (i * kCopyThreads >= left || at[i] + e >= pieces.length || (!kInto && at[i] + e < 0)) continue;
+      unsigned read;
+      ptx::load_global<kSize>(&read, own + e * kSize);
+      value[i][e * kSize / 4] |= read << e * kSize % 4 * 8;
+    }
+    piece += piece_step;
+    source += from_step;
+    target += to_step;
+    if (piece >= pieces.row) {
+      piece -= pieces.row;
+      source += from_row;
+      target += to_row;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const bool there = i * kCopyThreads < left, begins = at[i] >= 0 && at[i] < pieces.length,
+               ends = at[i] + kEach <= pieces.length;
+    if (there && (kInto || (begins && ends))) ptx::store_global<kBytes>(place[i], value[i]);
+    if constexpr (!kInto && kEach > 1) {
+      const unsigned high = value[i][0] >> 16;
+      if (there && begins && !ends) ptx::store_global<2>(place[i], value[i]);
+      if (there && !begins && ends) ptx::store_global<2>(place[i] + 2, &high);
     }
   }
 }
 
-// Zeros behind element `count` of a piece that begins at element `at`.
-template <DType kType>
-__device__ __forceinline__ void clear_behind(unsigned (&word)[4], int at, int count) {
-  constexpr int kOfWord = 4 / size_of(kType);
-  if (at + kEach<kType> <= count) return;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (at + kOfWord * i >= count) word[i] = 0;
-    if (kOfWord == 2 && at + kOfWord * i + 1 >= count) word[i] &= 0xFFFF;
-  }
-}
-
-// Where a block's pieces begin: in a row of so many of them.
-struct FirstPiece {
-  long long row;
-  int piece;
-  __device__ __forceinline__ explicit FirstPiece(int row_pieces) {
-    const long long index = static_cast<long long>(blockIdx.x) * (kCopyThreads * kSteps);
-    row = index / row_pieces;
-    piece = static_cast<int>(index - row * row_pieces);
-  }
-};
-
-// One tensor, features contiguous on both sides: every thread kSteps aligned pieces of `to`.
 template <Kernel C, bool kInto>
 __device__ __forceinline__ void copy_rows(const Activations& from, const Activations& to, int B, int heads,
                                           int tokens, int features) {
-  constexpr DType kType = C.shape.dtype;
-  const int pieces = row_pieces(features, kType, kInto);
-  const FirstPiece first(pieces);
-  const long long both = first.row / tokens, batch = both / heads;
-  const int token = static_cast<int>(first.row - both * tokens),
-            head = static_cast<int>(both - batch * heads);
-  PieceLoad<kType> load[kSteps];
-  Storage<kType>* target[kSteps];
-  int at[kSteps];  // of the row; B * heads * tokens rows are there
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-    const int index = first.piece + i * kCopyThreads + static_cast<int>(threadIdx.x), line = index / pieces,
-              own_token = token + line, heads_on = own_token / tokens, own_head = head + heads_on,
-              batches_on = own_head / heads, t = own_token - heads_on * tokens,
-              h = own_head - batches_on * heads;
-    target[i] = nullptr;
-    if (batch + batches_on >= B) continue;
-    target[i] = element<C>(to, batch + batches_on, h, t, 0);
-    at[i] = (index - line * pieces) * kEach<kType> - (kInto ? 0 : elements_into_piece<kType>(target[i]));
-    // A row's neighbours are those of its head, or what the product left in a slot of 16-bit data.
-    const bool dense = from.row == features && features >= kEach<kType>,
-               left = !kInto && kType != DType::kF32;
-    load[i].issue(element<C>(from, batch + batches_on, h, t, 0), at[i], features, left || (dense && t > 0),
-                  left || (dense && t + 1 < tokens));
-  }
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-    if (target[i] == nullptr) continue;
-    unsigned word[4];
-    load[i].take(word);
-    if constexpr (kInto) {  // a slot's rows have room for whole pieces
-      clear_behind<kType>(word, at[i], features);
-      ptx::store_global<kPieceBytes>(target[i] + at[i], word);
-    } else {
-      store_piece<kType>(target[i], at[i], features, word);
-    }
-  }
-}
-
-// One tensor whose slot's rows join the batches: every thread kSteps pieces of such rows. A piece within a batch is two
-// pieces of memory, as above; others are gathered.
-template <Kernel C>
-__device__ __forceinline__ void copy_joined(const Activations& from, const Activations& to, int B, int heads,
-                                            int tokens, int features) {
-  constexpr DType kType = C.shape.dtype;
-  const int end = B * features, pieces = row_pieces(end, kType, true);
-  const FirstPiece first(pieces);
-  PieceLoad<kType> load[kSteps];
-  Storage<kType>* target[kSteps];
-  int at[kSteps];
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-    const int index = first.piece + i * kCopyThreads + static_cast<int>(threadIdx.x), line = index / pieces;
-    const long long row = first.row + line;
-    const int head = static_cast<int>(row / tokens),
-              token = static_cast<int>(row - static_cast<long long>(head) * tokens);
-    target[i] = nullptr;
-    if (head >= heads) continue;
-    at[i] = (index - line * pieces) * kEach<kType>;
-    target[i] = element<C>(to, 0, head, token, at[i]);
-    const auto* const source = element<C>(from, 0, head, token, 0);
-    const int batch = at[i] / features, feature = at[i] - batch * features;
-    if (feature + kEach<kType> <= features)
-      load[i].issue(source + batch * from.batch, feature, features, from.row == features && token > 0,
-                    from.row == features && token + 1 < tokens);
-    else
-      load[i].gather([&](int k) {
-        const int own = at[i] + k, of = own / features;
-        unsigned value = 0;
-        if (own < end)
-          ptx::load_global<size_of(kType)>(&value, source + of * from.batch + (own - of * features));
-        return value;
-      });
-  }
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-    if (target[i] == nullptr) continue;
-    unsigned word[4];
-    load[i].take(word);
-    ptx::store_global<kPieceBytes>(target[i], word);
-  }
+  using Pieces = CopyPieces<kInto>;
+  const Pieces pieces(kJoins<C> ? B * features : features, tokens, C.shape.dtype);
+  const unsigned both = static_cast<unsigned>(kJoins<C> ? heads : B * heads);
+  if (gridDim.x == both * static_cast<unsigned>(pieces.blocks(Pieces::kMostSteps)))
+    copy_pieces<C, kInto, Pieces::kMostSteps>(from, to, pieces, heads, features);
+  else
+    copy_pieces<C, kInto, Pieces::kMostSteps / 2>(from, to, pieces, heads, features);
 }
 
 // A block's tile of a transposed tensor.
@@ -369,9 +251,7 @@ __device__ __forceinline__ void copy_activations(const Params& p, const Activati
             heads = C.shape.H ? C.shape.H : p.H;
   const Activations inside = slot_of(p, slot, C.shape.dtype, kJoins<C>);
   const Activations &from = kInto ? outside : inside, &to = kInto ? inside : outside;
-  if constexpr (C.shape.layout == Layout::kBTD && kJoins<C>)
-    copy_joined<C>(from, to, p.B, heads, tokens, features);
-  else if constexpr (C.shape.layout == Layout::kBTD)
+  if constexpr (C.shape.layout == Layout::kBTD)
     copy_rows<C, kInto>(from, to, p.B, heads, tokens, features);
   else if constexpr (C.shape.dtype == DType::kF32)
     copy_wide_tile<C, kInto>(from, to, p.B, heads, kInto ? features : tokens, kInto ? tokens : features);

@@ -17,9 +17,9 @@ namespace trigen::packing {
 inline constexpr int kLineBytes = 128;    // rows of a slot begin at multiples of it
 inline constexpr int kCopyThreads = 256;  // of both launches
 inline constexpr int kCopyWarps = kCopyThreads / 32;
-inline constexpr int kTileEdge = 64;    // bdt: rows and columns that a block transposes
-inline constexpr int kPieceBytes = 16;  // btd: of one load and store
-inline constexpr int kSteps = 2;        // btd: pieces that a thread copies
+inline constexpr int kTileEdge = 64;  // bdt: rows and columns that a block transposes
+inline constexpr int kMostOfThread =
+    32;  // btd: bytes that a thread copies; half of them where blocks are few
 
 TRIGEN_HOST_DEVICE constexpr int size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 TRIGEN_HOST_DEVICE constexpr bool packs_activations(const Shape&, const Config& c) {
@@ -74,21 +74,30 @@ TRIGEN_HOST_DEVICE inline Params packed_params(const Params& p, const Slots& slo
   return packed;
 }
 
-// btd: pieces of memory that a row of `to` touches. A slot's begin with one, others at any element.
-TRIGEN_HOST_DEVICE constexpr int row_pieces(int D, DType dtype, bool into) {
-  const int each = kPieceBytes / size_of(dtype);
-  return schedule::ceil_div(into ? D : D + each - 1, each);
-}
-// Blocks of the launch for one tensor.
-TRIGEN_HOST_DEVICE constexpr long long copy_blocks(const Shape& s, int B, int H, int T, int D, bool into) {
-  const long long heads = static_cast<long long>(B) * H;
-  if (s.layout == Layout::kBDT)
-    return heads * schedule::ceil_div(T, kTileEdge) * schedule::ceil_div(D, kTileEdge);
-  const Rows rows(joins_batches(s.op, s.K), B, D);
-  const long long all =
-                      static_cast<long long>(rows.batches) * H * T * row_pieces(rows.features, s.dtype, into),
-                  each = kCopyThreads * kSteps;
-  return (all + each - 1) / each;
+// btd: the pieces of memory that a tensor's copy writes. A head's lie behind each other, row by row; a block has `steps` for each of
+// its threads: kMostSteps or half of them.
+template <bool kInto>
+struct CopyPieces {
+  static constexpr int kBytes = kInto ? 8 : 4;  // rows of a slot begin with a piece, others at any element
+  static constexpr int kMostSteps = kMostOfThread / kBytes;
+  int length;         // elements of a row
+  int row;            // pieces that it touches
+  long long of_head;  // of a head and batch
+  TRIGEN_HOST_DEVICE constexpr CopyPieces(int length, int T, DType dtype)
+      : length(length),
+        row(kInto                 ? schedule::ceil_div(length, kBytes / size_of(dtype))
+            : size_of(dtype) == 2 ? length / 2 + 1
+                                  : length),
+        of_head(static_cast<long long>(T) * row) {}
+  // Of a head and batch.
+  TRIGEN_HOST_DEVICE constexpr long long blocks(int steps) const {
+    const int each = kCopyThreads * steps;
+    return (of_head + each - 1) / each;
+  }
+};
+// bdt: tiles of a tensor, a block each.
+TRIGEN_HOST_DEVICE constexpr long long copy_tiles(int B, int H, int T, int D) {
+  return static_cast<long long>(B) * H * schedule::ceil_div(T, kTileEdge) * schedule::ceil_div(D, kTileEdge);
 }
 // The transposed tile in words; one more in a row keeps its columns off each other's banks.
 TRIGEN_HOST_DEVICE constexpr int copy_shared_bytes(const Shape& s) {

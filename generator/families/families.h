@@ -24,7 +24,11 @@ int activation_elements(const Problem& problem, Access path);
 // The reason why those launches cannot serve the problem: "copies at most ...".
 std::optional<std::string> too_many_to_pack(const Problem& problem);
 // Puts them around the launches of a plan, whose workspace they move behind their own.
-void pack_activations(const Problem& problem, LaunchPlan& plan);
+void pack_activations(const Problem& problem, const Target& target, LaunchPlan& plan);
+
+// Shared memory for each of `blocks` thread blocks, `least` bytes or more, so that all SMs get as many of them: those of an early launch
+// would come to the first SMs that the launch ahead leaves.
+uint32_t spread_over_sms(const Target& target, double blocks, int threads, int64_t least);
 
 // The order counts: of equal predictions an earlier family's comes first.
 #define TRIGEN_FAMILIES(row)                                                                                 \

@@ -79,7 +79,7 @@ class Product final : public PersistentKernel {
 
   void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
-    const WeightOperand weights = p.w != WeightForm::kDense           ? strip_weights(p)
+    const WeightOperand weights = p.w != WeightForm::kDense           ? strip_weights(p, target)
                                   : weight_path(p) == Access::kPacked ? packed_weights(p, target)
                                                                       : direct_weights(p);
     prepare_weights(weights, plan);

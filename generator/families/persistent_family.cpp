@@ -156,7 +156,7 @@ LaunchPlan PersistentFamily::launch_plan(const Problem& p, const Target& target,
                  .maps = {},
                  .early = true};
   own.add_launches(p, target, c, std::move(product), plan);
-  if (packs_activations(p, c)) pack_activations(p, plan);
+  if (packs_activations(p, c)) pack_activations(p, target, plan);
   return plan;
 }
 

@@ -1,8 +1,6 @@
 #include "generator/families/weights.h"
 
-#include <algorithm>
-#include <cmath>
-
+#include "generator/families/families.h"
 #include "generator/families/tile_family.h"
 #include "llvm/ADT/Twine.h"
 #include "templates/pack.h"
@@ -24,20 +22,6 @@ double packed_blocks(const Problem& p) {
                              : static_cast<double>(packing::column_blocks(tokens)) *
                                    packing::row_blocks(tokens, taps, static_cast<int>(p.H));
   return of_head * static_cast<double>(p.H);
-}
-
-// Early, they come to the first SMs that the launch ahead leaves: so much of an SM's shared memory for each that all SMs have
-// as many.
-uint32_t packing_shared_bytes(const Problem& p, const Target& target) {
-  const int most_of_sm = target.max_threads_per_sm / packing::kThreads;
-  const double all = packed_blocks(p), sms = std::max(1, target.sms);
-  const auto of_sm =
-      static_cast<int64_t>(std::clamp(std::ceil(all / sms), 1.0, static_cast<double>(most_of_sm)));
-  const int64_t room =
-      std::min(target.max_shared_per_block, target.shared_per_sm / of_sm - target.reserved_shared_per_block);
-  return static_cast<uint32_t>(std::max<int64_t>(
-      packing::shared_bytes(static_cast<int>(p.T), static_cast<int>(p.K), static_cast<int>(p.H)),
-      room / 128 * 128));
 }
 
 // "blocks of bf16, H=1, T=1001, K=4, lower, diag=0"
@@ -80,7 +64,8 @@ WeightOperand packed_weights(const Problem& p, const Target& target) {
                            .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
                            .block = {packing::kThreads, 1, 1},
                            .cluster = 1,
-                           .shared_bytes = packing_shared_bytes(p, target),
+                           .shared_bytes = spread_over_sms(target, packed_blocks(p), packing::kThreads,
+                                                           packing::shared_bytes(tokens, taps, heads)),
                            .maps = {},
                            .early = true};
   weights.workspace_bytes = packing::workspace_bytes(tokens, taps, heads);
@@ -90,7 +75,7 @@ WeightOperand packed_weights(const Problem& p, const Target& target) {
   return weights;
 }
 
-WeightOperand strip_weights(const Problem& p) {
+WeightOperand strip_weights(const Problem& p, const Target& target) {
   const int tokens = static_cast<int>(p.T), width = static_cast<int>(p.width);
   WeightOperand weights = direct_weights(p);
   TensorMapSpec& map = weights.map;  // (column, row, -, h)
@@ -106,7 +91,7 @@ WeightOperand strip_weights(const Problem& p) {
                            .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
                            .block = {strips::kThreads, 1, 1},
                            .cluster = 1,
-                           .shared_bytes = 0,
+                           .shared_bytes = spread_over_sms(target, packed_blocks(p), strips::kThreads, 0),
                            .maps = {},
                            .early = true};
   weights.workspace_bytes = strips::workspace_bytes(p.w, tokens, width, static_cast<int>(p.H));
@@ -122,7 +107,7 @@ double packing_bytes(const Problem& p) {
   return numbers * (2 + static_cast<double>(element_size(p.wdtype)));
 }
 
-WeightOperand packed_tf32_weights(const Problem& p) {
+WeightOperand packed_tf32_weights(const Problem& p, const Target& target) {
   namespace tf32 = wgmma_tf32_sm90;
   WeightOperand weights = direct_weights(p);
   const int64_t pitch = tf32::packed_pitch(static_cast<int>(p.T));
@@ -135,7 +120,8 @@ WeightOperand packed_tf32_weights(const Problem& p) {
                            .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
                            .block = {tf32::kPackThreads, 1, 1},
                            .cluster = 1,
-                           .shared_bytes = static_cast<uint32_t>(tf32::pack_shared_bytes(p.op)),
+                           .shared_bytes = spread_over_sms(target, packed_blocks(p), tf32::kPackThreads,
+                                                           tf32::pack_shared_bytes(p.op)),
                            .maps = {},
                            .early = true};
   weights.workspace_bytes = 4 * p.H * p.K * p.T * pitch;

@@ -19,13 +19,13 @@ struct WeightOperand {
 // As it lies.
 WeightOperand direct_weights(const Problem& problem);
 // Tap-major, of x's 16-bit type, tokens padded to whole blocks, zeros next to the triangle
-// (templates/pack.h). The launch that packs is spread over the target's SMs.
+// (templates/pack.h).
 WeightOperand packed_weights(const Problem& problem, const Target& target);
 // Strips of 64 rows, of x's 16-bit type (templates/strips.h), where the problem's w stands for a matrix.
-WeightOperand strip_weights(const Problem& problem);
+WeightOperand strip_weights(const Problem& problem, const Target& target);
 // f32 that `map` and a launch of blocks of 64 rows by up to 64 numbers make of W (templates/wgmma_tf32_sm90.h):
 // W itself in aligned rows, or its transpose, tap-major.
-WeightOperand packed_tf32_weights(const Problem& problem);
+WeightOperand packed_tf32_weights(const Problem& problem, const Target& target);
 
 // Why one launch cannot pack W, worded as what a family does; nullopt where it can.
 std::optional<std::string> too_many_to_pack_weights(const Problem& problem);

@@ -159,7 +159,7 @@ class Product final : public PersistentKernel {
     const WeightOperand weights = numbers || (p.w == WeightForm::kDense && c.weights == Access::kDirect)
                                       ? direct_weights(p)
                                   : p.w == WeightForm::kDense ? packed_weights(p, target)
-                                                              : strip_weights(p);
+                                                              : strip_weights(p, target);
     prepare_weights(weights, plan);
     const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(kernel_shape(p), c);
     const int features = geometry::box_features(c);

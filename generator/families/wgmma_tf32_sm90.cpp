@@ -89,11 +89,11 @@ class Product final : public PersistentKernel {
     return config(p, 256, 128, 4, 1);
   }
 
-  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+  void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const TensorMapSpec x = activation_map(p, MapSource::kX), y = activation_map(p, MapSource::kY);
     const bool packs = geometry::packs(p.op, c), forward = p.op == Op::kForward;
-    const WeightOperand weights = packs ? packed_tf32_weights(p) : direct_weights(p);
+    const WeightOperand weights = packs ? packed_tf32_weights(p, target) : direct_weights(p);
     prepare_weights(weights, plan);
     product.maps = {packs ? weights.map : rounded(weights.map),
                     with_rows(rounded(forward ? x : y), geometry::kStep), forward ? y : x};

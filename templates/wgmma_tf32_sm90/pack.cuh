@@ -6,6 +6,8 @@
 #include "params.h"
 #include "ptx/cluster.cuh"
 #include "ptx/convert.cuh"
+#include "ptx/memory.cuh"
+#include "types.cuh"
 #include "wgmma_tf32_sm90.h"
 
 namespace trigen::wgmma_tf32_sm90 {
@@ -23,8 +25,7 @@ __device__ __forceinline__ void pack_weights(const Params& p) {
   const int across = schedule::ceil_div(tokens, kTokens), down = schedule::ceil_div(tokens, kEdge);
   const int line = static_cast<int>(blockIdx.x) / across, head = line / down;
   const int t0 = (line - head * down) * kEdge, s0 = (static_cast<int>(blockIdx.x) - line * across) * kTokens;
-  ptx::wait_for_launches_before();
-  ptx::let_next_launch_start();
+  ptx::let_next_launch_start();  // it waits for what is written here before it reads anything
   // Products read whole blocks of 64 x 64.
   if (kLower ? s0 / kEdge * kEdge > t0 + kEdge - 1 + diag
              : (s0 + kTokens - 1) / kEdge * kEdge + kEdge - 1 < t0 + diag)
@@ -33,6 +34,13 @@ __device__ __forceinline__ void pack_weights(const Params& p) {
   const auto* from = static_cast<const float*>(p.w) + head * p.w_head + s0 * kTaps;
   auto* to = static_cast<float*>(p.workspace) + static_cast<long long>(head) * kTaps * tokens * pitch;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  // W's lines, into the L2 while the launch ahead ends; no value is read.
+  constexpr int kLine = 128 / kBytes<DType::kF32>, kLines = kColumns / kLine + 1;
+  const int available = schedule::min(kColumns, (tokens - s0) * kTaps);
+  for (int i = static_cast<int>(threadIdx.x); i < kEdge * kLines; i += kPackThreads)
+    if (const int t = t0 + i / kLines; t < tokens)
+      ptx::prefetch_l2(from + t * p.w_row + schedule::min(i % kLines * kLine, available - 1));
+  ptx::wait_for_launches_before();
 #pragma unroll
   for (int i = 0; i < kEdge / kRows; ++i) {
     const int row = warp + kRows * i, t = t0 + row;

@@ -41,6 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
         "grad_weight,dtype=f16,B=3,T=40,D=136,wdtype=f32,epilogue=bias+accumulate",
         "forward,dtype=f32,B=3,T=72,D=40,math=tf32", "grad_weight,dtype=f32,B=3,T=72,D=40,math=tf32",
         "grad_input,dtype=f32,B=3,T=72,D=40,math=f16x3",
+        "forward,dtype=bf16,B=90,T=133,D=65,K=3",  // copies: their shared memory is of the batch
         "forward,dtype=bf16,B=9,T=136,D=72,w=toeplitz,epilogue=bias",
         "forward,dtype=f16,B=3,H=2,T=136,D=72,w=band,width=70,epilogue=gelu+gate",
         "grad_input,dtype=f16,B=3,H=2,T=72,D=40,w=band,width=20",
