@@ -15,7 +15,7 @@ namespace trigen {
 // The version of the model that predicted records name in their evidence ("model"): one more whenever a choice
 // may change (formulas, rates, what families count). Plans choose anew where an older one predicted
 // (runtime/resolve.cpp). unit.ModelVersion pins what the model of this version chooses.
-inline constexpr int kModelVersion = 28;
+inline constexpr int kModelVersion = 29;
 
 // The compiler's report of a binary (ptxas). Filled by runtime/compile.h.
 struct Resources {

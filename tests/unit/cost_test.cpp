@@ -76,7 +76,7 @@ TEST(CostModel, SingleElementsAreSlowerThanVectors) {
       const double vectors = seconds_of(candidate);
       candidate.config.vec_a = candidate.config.vec_b = candidate.config.vec_c = 1;
       candidate.config.weights = candidate.config.activations = Access::kPacked;  // where TMA reads them
-      EXPECT_GT(seconds_of(candidate), 1.02 * vectors);
+      EXPECT_GT(seconds_of(candidate), 1.01 * vectors);
     });
 }
 

@@ -15,10 +15,7 @@ using testing::UnorderedElementsAreArray;
 const std::vector<std::string> kMissedOfCheck = {
     "grad_input,dtype=f32,B=192,H=1,T=80,D=384,K=1,pad=0,math=f16x3",
     "forward,dtype=f32,B=32,H=1,T=384,D=384,K=1,pad=0,math=tf32,epilogue=bias+residual"};
-const std::vector<std::string> kMissedOfFit = {
-    "decode,dtype=bf16,B=128,H=1,T=512,D=512,K=4,pad=1,rows=2",
-    "forward,dtype=f16,B=4,H=1,T=1536,D=512,K=3,pad=1,wdtype=f32",
-    "grad_input,dtype=f16,B=4,H=1,T=1536,D=512,K=3,pad=1,wdtype=f32"};
+const std::vector<std::string> kMissedOfFit = {"decode,dtype=bf16,B=128,H=1,T=512,D=512,K=4,pad=1,rows=2"};
 
 TEST(ModelCheck, RankCorrelationIsOfTheOrderAlone) {
   EXPECT_DOUBLE_EQ(rank_correlation({1, 2, 3, 4}, {10, 20, 30, 4000}), 1);
@@ -112,14 +109,16 @@ constexpr Bound kBounds[] = {
     {"mma_sm80", "grad_input", 63, 0.56, 0.11},
     {"mma_sm80", "grad_weight", 67, 0.65, 0.13},
     {"mma_sm80", "gram", 28, 0.73, 0.16},
-    {"simt", "forward", 68, 0.61, 0.14},
+    {"simt", "forward", 68, 0.46, 0.14},
     {"simt", "grad_input", 65, 0.43, 0.13},
     {"simt", "grad_weight", 65, 0.56, 0.17},
     {"simt", "gram", 28, 0.52, 0.25},
-    {"wgmma_resident_sm90", "forward", 17, 0.23, 0.11},
+    {"wgmma_resident_sm90", "forward", 17, 0.35, 0.13},
     {"wgmma_resident_sm90", "grad_input", 7, 0.60, 0.11},
-    {"wgmma_sm90", "forward", 98, 0.67, 0.099},
-    {"wgmma_sm90", "grad_input", 80, 0.76, 0.10},
+    {"wgmma_rows_sm90", "forward", 2, 0.40, 0.08},
+    {"wgmma_rows_sm90", "grad_input", 1, 0.26, 0.11},
+    {"wgmma_sm90", "forward", 98, 0.72, 0.099},
+    {"wgmma_sm90", "grad_input", 80, 0.78, 0.10},
     {"wgmma_sm90", "grad_weight", 71, 0.78, 0.10},
     {"wgmma_sm90", "gram", 28, 0.86, 0.10},
     {"wgmma_split_sm90", "forward", 11, 0.58, 0.08},
@@ -182,7 +181,7 @@ TEST(ModelCheck, AnH100NeedsItsMemoryAndNoTable) {
   EXPECT_LE(figures.untuned_8.worst, 0.16);
 }
 
-// The goals of the untuned choice: to lose 2 % in the median, 8 % for nine in ten (8.3 since short calls are among them, 9.7 on the
+// The goals of the untuned choice: to lose 2 % in the median, 8 % for nine in ten (8.1 since short calls are among them, 9.3 on the
 // problems that constants were fitted to) and 20 % at worst, on the problems that no constant was fitted to and on the others.
 // Problems that lose more are missed goals and stand here by name, as on docs/cost-model.md: one more fails, and so does one less,
 // whose line there is to go.
@@ -191,7 +190,7 @@ TEST(ModelCheck, UntunedChoicesLoseWhatIsAsked) {
   for (const char* role : {"check", "fit"}) {
     const ModelFigures figures = check_model(spaces, role);
     EXPECT_LE(figures.untuned.median, 0.02) << role;
-    EXPECT_LE(figures.untuned.nine_in_ten, role == std::string("check") ? 0.084 : 0.098) << role;
+    EXPECT_LE(figures.untuned.nine_in_ten, role == std::string("check") ? 0.082 : 0.094) << role;
     std::vector<std::string> missed;
     for (const UntunedChoice& choice : figures.choices)
       if (choice.loss() > 0.20) missed.push_back(choice.problem);

@@ -99,11 +99,9 @@ TEST(Resident, IsChosenWhereItWasFaster) {
   EXPECT_TRUE(first("grad_input,dtype=bf16,B=4096,T=32,D=96,wdtype=f32"));
   EXPECT_TRUE(first("forward,dtype=bf16,B=64,T=192,D=512"));
   EXPECT_TRUE(first("grad_input,dtype=bf16,B=170,T=192,D=1024"));
-  EXPECT_FALSE(first("forward,dtype=bf16,B=256,T=128,D=512"));
   EXPECT_TRUE(first("forward,dtype=bf16,B=128,T=256,D=512,epilogue=bias"));
   EXPECT_TRUE(first("forward,dtype=bf16,B=128,T=197,D=768,epilogue=bias"));
   EXPECT_FALSE(first("forward,dtype=bf16,B=329,T=256,D=648"));
-  EXPECT_FALSE(first("grad_input,dtype=f16,B=104,T=256,D=768,wdtype=f32"));
   // Narrow boxes.
   EXPECT_TRUE(first("forward,dtype=bf16,B=128,H=8,T=192,D=24"));
   // W by the threads of each block.
