@@ -61,11 +61,11 @@ Params packed_params(const Problem& p, const Params& params) {
 }
 
 uint32_t spread_over_sms(const Target& target, double blocks, int threads, int64_t least) {
-  const double most = target.max_threads_per_sm / threads,
-               of_sm = std::clamp(std::ceil(blocks / std::max(1, target.sms)), 1.0, most);
+  const int most = target.max_threads_per_sm / threads;
+  const auto of_sm = static_cast<int64_t>(
+      std::clamp(std::ceil(blocks / std::max(1, target.sms)), 1.0, static_cast<double>(most)));
   const int64_t room =
-      std::min(target.max_shared_per_block,
-               target.shared_per_sm / static_cast<int64_t>(of_sm) - target.reserved_shared_per_block);
+      std::min(target.max_shared_per_block, target.shared_per_sm / of_sm - target.reserved_shared_per_block);
   return static_cast<uint32_t>(std::max(least, room / 128 * 128));
 }
 
