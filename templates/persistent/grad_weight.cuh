@@ -35,13 +35,13 @@ struct Place {
   }
 };
 
-// True if grad_bias is summed beside this work tile: the first tile of its row, and the tap that does not
-// shift dy.
+// True if grad_bias is summed beside this work tile: the tile of its row at the diagonal, and the tap that does
+// not shift dy.
 template <Kernel C>
 __device__ __forceinline__ bool sums_bias(const StreamK& stream_k, const WorkTile& work,
                                           const Place<C>& place, int tap) {
-  return C.shape.bias && place.column == 0 && work.column == stream_k.first(work.row) &&
-         (kTaps<C> == 1 || tap == C.shape.pad);
+  return C.shape.bias && place.column == (Geometry<C>::kSquares ? place.row : 0) &&
+         work.column == stream_k.bias_column(work.row) && (kTaps<C> == 1 || tap == C.shape.pad);
 }
 
 // Where box `part` of panel `panel` lies in an operand of kPanels panels. K-major, the rows of all panels' boxes of one
@@ -334,6 +334,34 @@ __device__ __forceinline__ void multiply_work(float (&sum)[kN / 2], float (&bias
   if (in_flight >= 0) ring.release(in_flight, lane);
 }
 
+// multiply_work with grad_bias, of `needed` panels of x, and zeros for the others: the sums of 64 rows take the tensor cores as
+// long as 32 columns of dW, so the warpgroup leaves out what lies beyond the diagonal. (Slices do not: ptxas runs their
+// products one after the other then, C7511.)
+template <Kernel C, int kPanels, int kLeft, class G, int kSums>
+__device__ __forceinline__ void multiply_and_sum(float (&sum)[kSums], float (&bias)[4], const Ring<G>& ring,
+                                                 RingPosition<C.config.stages>& at, int count,
+                                                 BatchEnds<C> ends, int needed, unsigned group,
+                                                 unsigned lane) {
+  constexpr int kN = kPanel * kPanels;
+  if constexpr (kPanels > 1) {
+    if (needed < kPanels) {
+      multiply_and_sum<C, kPanels - 1, kLeft + 1>(sum, bias, ring, at, count, ends, needed, group, lane);
+      return;
+    }
+  }
+  multiply_work<C, kN, true>(reinterpret_cast<float(&)[kN / 2]>(sum), bias, ring, at, count, ends, -1, group,
+                             lane);
+#pragma unroll
+  for (int i = 0; i < kLeft * kPanel / 2; ++i) sum[kN / 2 + i] = 0;
+}
+// Of kPanels panels from column `column` on those up to the last one that has elements of the triangle in 64 rows from `row` on. (Of
+// an upper one all: there the first ones may have none.)
+template <Kernel C, int kPanels>
+__device__ __forceinline__ int panels_needed(int row, int column, int diag) {
+  if constexpr (C.shape.fill != Fill::kLower) return kPanels;
+  return schedule::clamp((row + kPanel - 1 + diag - column) / kPanel + 1, 1, kPanels);
+}
+
 // Waits for and releases the stages of a work tile that this warpgroup does not multiply.
 template <Kernel C>
 __device__ __forceinline__ void drop_work(const Ring<Geometry<C>>& ring, RingPosition<C.config.stages>& at,
@@ -358,8 +386,8 @@ template <Kernel C, bool kBias>
 __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2], float (&bias)[4],
                                               const Ring<Geometry<C>>& ring,
                                               RingPosition<C.config.stages>& at, const WorkTile& work,
-                                              int features, int tap, bool itself, const Place<C>& place,
-                                              unsigned group, unsigned lane) {
+                                              int features, int tap, int diag, bool itself,
+                                              const Place<C>& place, unsigned group, unsigned lane) {
   constexpr int kN = C.config.tile_n;
   auto& half = reinterpret_cast<float(&)[64]>(sum);
   const bool narrow = kN == 256 && work.narrow;
@@ -374,10 +402,20 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
     const BatchEnds<C> ends(work.origin + work.begin * work.step, work.step);
     const int own =
         shares_triangle(C.config) ? own_in_triangle<C>(itself, place) : own_panel<C>(itself, work);
-    if (narrow)
+    if constexpr (kBias && !stacks(C.config)) {
+      const int row = kEdge<C> * work.row + 128 * place.row + kPanel * static_cast<int>(group),
+                column = kEdge<C> * work.column + 128 * place.column;
+      if (narrow)
+        multiply_and_sum<C, 2, 0>(half, bias, ring, at, count, ends, panels_needed<C, 2>(row, column, diag),
+                                  group, lane);
+      else
+        multiply_and_sum<C, kN / kPanel, 0>(sum, bias, ring, at, count, ends,
+                                            panels_needed<C, kN / kPanel>(row, column, diag), group, lane);
+    } else if (narrow) {
       multiply_work<C, 128, kBias>(half, bias, ring, at, count, ends, own, group, lane);
-    else
+    } else {
       multiply_work<C, kN, kBias>(sum, bias, ring, at, count, ends, own, group, lane);
+    }
   }
 }
 
@@ -422,9 +460,9 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
       continue;
     }
     if (s.bias && with_bias)
-      multiply_tile<C, s.bias>(sum, bias, ring, at, work, features, tap, itself, place, group, lane);
+      multiply_tile<C, s.bias>(sum, bias, ring, at, work, features, tap, diag, itself, place, group, lane);
     else
-      multiply_tile<C, false>(sum, bias, ring, at, work, features, tap, itself, place, group, lane);
+      multiply_tile<C, false>(sum, bias, ring, at, work, features, tap, diag, itself, place, group, lane);
     if (s.bias && with_bias && lane % 4 == 0) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)

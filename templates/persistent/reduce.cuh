@@ -59,16 +59,16 @@ static_assert(sizeof(ReduceShared) <= kReduceSharedBytes, "the host asks for thi
 // rounds of loads.
 inline constexpr int kBiasRows = 32, kBiasRuns = kReduceThreads / kBiasRows;
 
-// kBiasRows rows of grad_bias of one head, `first` of the matrix on, from the parts of their row tile's first
-// tile. Runs of parts are added by one thread each, their sums then in order.
+// kBiasRows rows of grad_bias of one head, `first` of the matrix on, from the parts of their row tile's tile at the
+// diagonal. Runs of parts are added by one thread each, their sums then in order.
 template <Kernel C>
 __device__ __forceinline__ void reduce_bias(const Params& p, const StreamK& stream_k, float* partial,
                                             int head, int first, int tokens, int thread) {
   const int row = first / kEdge<C>;
-  const bool narrow = stream_k.span(row) < stream_k.unit;
+  const bool narrow = stream_k.bias_is_narrow(row);
   const int tap = kTaps<C> == 1 ? 0 : C.shape.pad;
   const Parts parts(stream_k, narrow,
-                    stream_k.index_of(narrow, stream_k.before(narrow, row), head * kTaps<C> + tap));
+                    stream_k.index_of(narrow, stream_k.bias_place(row), head * kTaps<C> + tap));
   if (parts.count == 0) return;
   const int own = thread % kBiasRows, run = thread / kBiasRows;
   const float* const from = static_cast<const float*>(p.workspace) + stream_k.bias_slot(parts.first) +

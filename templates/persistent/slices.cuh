@@ -4,6 +4,7 @@
 // turns its sums into whole rows by the same way, or, where TMA can store them, stages them in the ring.
 #pragma once
 
+#include "persistent/added_rows.cuh"
 #include "persistent/fitted_store.cuh"
 #include "persistent/slice_sums.cuh"
 
@@ -67,7 +68,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   constexpr bool kAlone = kSlices == 1;
   const int rank = kAlone ? 0 : static_cast<int>(ptx::cluster_rank());
   const Ring<G> ring = ring_of_block<G>();
-  if constexpr (C.shape.bias) write_ones<C, G>();
+  if constexpr (C.shape.bias && !kAddsRows<C>) write_ones<C, G>();
   if (threadIdx.x == 0) {
     ring.init();
     ptx::tma_prefetch(map_dy);
@@ -108,12 +109,16 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     const int count = (stream_k.depth - rank + kSlices - 1) / kSlices;
     const BatchEnds<C> ends(rank, kSlices);
     auto& half = reinterpret_cast<float(&)[32]>(sum);
-    if (C.shape.bias && tile.sums_bias)
-      multiply_work<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, tile.own, group, lane);
-    else if (kN == 2 * kPanel && C.config.tile_m == kPanel && tile.multiplied == 1)
+    if (C.shape.bias && tile.sums_bias) {
+      if constexpr (kAddsRows<C>)
+        multiply_and_add<C, kN>(sum, bias, ring, at, count, ends, group, lane);
+      else
+        multiply_work<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, tile.own, group, lane);
+    } else if (kN == 2 * kPanel && C.config.tile_m == kPanel && tile.multiplied == 1) {
       multiply_work<C, 64, false>(half, bias, ring, at, count, ends, tile.own, group, lane);
-    else
+    } else {
       multiply_work<C, kN, false>(sum, bias, ring, at, count, ends, tile.own, group, lane);
+    }
   }
   if constexpr (kStagesOutput<C>) {
     if (!tile.any) return;

@@ -89,6 +89,18 @@ struct StreamK {
   TRIGEN_HOST_DEVICE constexpr int first(int row) const {
     return lower ? schedule::max(row + 1 - most, 0) : rows - span(row);
   }
+  // The tile of a row beside which grad_bias is summed: the one at the diagonal, of which the first or the last 64 rows need half of
+  // the columns. Its column, its kind, and its place among the tiles of that kind of a copy.
+  TRIGEN_HOST_DEVICE constexpr int bias_column(int row) const {
+    return first(row) + (lower ? (span(row) - 1) / unit * unit : 0);
+  }
+  TRIGEN_HOST_DEVICE constexpr bool bias_is_narrow(int row) const {
+    return lower ? span(row) % unit != 0 : span(row) < unit;
+  }
+  TRIGEN_HOST_DEVICE constexpr int bias_place(int row) const {
+    const bool is_narrow = bias_is_narrow(row);
+    return before(is_narrow, row) + (lower && !is_narrow ? span(row) / unit - 1 : 0);
+  }
   // Wide (narrow) tiles of all rows before `row`, of one copy. Spans are consecutive numbers, limited to 0
   // (1) to `most`.
   TRIGEN_HOST_DEVICE constexpr int before(bool is_narrow, int row) const {

@@ -328,13 +328,23 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
                                  : kept(fill, edge * row, edge * column + edge - 1, diag);
       for (int copy = 0; copy < copies; ++copy) {
         const auto found = done.find({copy, row, column});
-        if (touched || (every_row && column == stream_k.first(row))) {
+        if (touched || (every_row && column == stream_k.bias_column(row))) {
           ASSERT_NE(found, done.end()) << "tile " << row << ", " << column;
         }
         if (found == done.end()) continue;
         for (int times : found->second) EXPECT_EQ(times, 1) << "tile " << row << ", " << column;
       }
     }
+  // grad_bias: beside a tile at the diagonal, which the reduction finds by its place.
+  for (int row = 0; every_row && row < stream_k.rows; ++row) {
+    const bool narrow = stream_k.bias_is_narrow(row);
+    int of = -1, column = -1;
+    stream_k.locate(narrow, stream_k.bias_place(row), of, column);
+    EXPECT_EQ(of, row);
+    EXPECT_EQ(column, stream_k.bias_column(row));
+    EXPECT_EQ(lower ? column + (narrow ? 1 : stream_k.unit) : column,
+              stream_k.first(row) + (lower ? stream_k.span(row) : 0));
+  }
   // The reduction finds the same blocks that left parts.
   for (int tile = 0; tile < stream_k.narrow; ++tile) {
     const int first = stream_k.owner(tile * depth), end = stream_k.owner((tile + 1) * depth - 1);
