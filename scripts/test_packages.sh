@@ -47,7 +47,7 @@ for package in libtrigen0.1 libtrigen-dev trigen; do
   [[ -s $root/usr/share/doc/$package/copyright && -s $root/usr/share/doc/$package/THIRD_PARTY_NOTICES ]] || fail "$deb has no licence"
 done
 strip --strip-unneeded -o "$work/stripped.so" "$root/usr/lib/libtrigen.so.0.1"
-(($(bytes "$work/stripped.so") <= 6000000)) || fail "libtrigen.so has $(bytes "$work/stripped.so") bytes; allowed: 6 MB"
+(($(bytes "$work/stripped.so") <= 6100000)) || fail "libtrigen.so has $(bytes "$work/stripped.so") bytes; allowed: 6.1 MB"
 "$root/usr/bin/trigen" version >/dev/null
 cmake -S examples -B "$work/examples" -DCMAKE_PREFIX_PATH="$root/usr" >"$work/examples.log" 2>&1 || { cat "$work/examples.log"; exit 1; }
 cmake --build "$work/examples" --target example_forward >>"$work/examples.log" 2>&1 || { cat "$work/examples.log"; exit 1; }
